@@ -644,7 +644,7 @@ def test_check_says_what_is_wrong_with_attachments() -> None:
     assert "point 1" in verdict.text()  # what reads before the head writes
     assert sc.check("mlp[L1] @ probe.T", arch).mistake == "extra-terms"
     for formula, message in [
-        ("rest[L0] @ probe.T", r"here there is rest\[L1\] and rest\[M1\]"),
+        ("rest[L0] @ probe.T", r"unknown rest 'L0'; this model has rest\[L1\] and rest\[M1\]"),
         ("rest @ probe.T", "rest needs a label"),
         ("probe[L0]", "probe has no label"),
         ('"feature 13" @ probe.T', "unknown character"),

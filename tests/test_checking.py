@@ -119,7 +119,7 @@ def test_a_left_hand_side_that_names_another_target_is_wrong() -> None:
         assert check(formula, arch, target).right
         verdict = check(f"{named} = {formula}", arch, target)
         assert (verdict.right, verdict.mistake) == (False, mistake), verdict
-        assert "the left-hand side says" in verdict.message
+        assert "the left-hand side is" in verdict.message
 
 
 def test_any_size_is_numbered_by_arithmetic() -> None:
@@ -365,8 +365,8 @@ def test_a_direct_term_counted_once_a_head_is_not_a_bias(heads: tuple[int, ...])
     for times in (2, 3, 4):
         verdict = check(f"{times} * X0 @ W_U.T", arch)
         assert verdict.mistake == "extra-terms"
-        assert f"stands there {times} times, not once." in verdict.message
-        assert "a head" not in verdict.message
+        assert f"occurs {times} times, not once." in verdict.message
+        assert "per head" not in verdict.message
     assert check("2 * P @ W_U.T", arch).mistake == "bias-per-head"
 
 
@@ -384,7 +384,7 @@ def test_the_other_convention_and_the_other_target_are_noticed() -> None:
     assert any('convention="transformerlens"' in n for n in verdict.notes)
     verdict = check("A[L0H1] @ X0 @ W_OV[L0H1].T", PLAIN, "logits")
     assert (verdict.mistake, verdict.nearest) == ("dropped-factor", "A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T")
-    assert any("of another target this is right (stream)" in n for n in verdict.notes)
+    assert any("for another target this is right (stream)" in n for n in verdict.notes)
     verdict = check("scores[L1H0] = X0 @ W_QK[L1H0] @ X0.T", PLAIN, "scores:L1H1")
     assert verdict.mistake == "wrong-head"
     assert any("left-hand side" in n for n in verdict.notes)

@@ -509,6 +509,6 @@ def test_check_tells_composition_scores_from_what_goes_by_their_name(text: str, 
 @pytest.mark.parametrize("text", ["|W_QK[L1H0] @ W_OV[L0H1]", r"\| W_{QK}^{L1H0} (W_{OV}^{L0H1} \| )", "|", "| |"])
 def test_bars_that_are_not_closed_are_refused(text: str) -> None:
     with pytest.raises(
-        ValueError, match=r"this (bar|parenthesis) is never|cannot be read|nothing stands between these bars"
+        ValueError, match=r"this (bar|parenthesis) is never|cannot be read|a formula is missing between these bars"
     ):
         sc.check(text, sc.attention_only((2, 2)))

@@ -315,14 +315,14 @@ def test_a_generic_derivation_is_right_for_every_number_of_heads(target: str) ->
     [
         (r"X_0 + \sum_{h \in H_1} X_0 = 3 X_0", "H_1 = 3"),
         (r"X_0 + \sum_{h \in H_1} X_0 = (1 + H_1) X_0 + X_0", ""),
-        ("N = 12", "it is H_1 H_2 + H_1 + H_2 + 1, not 12; they are equal where H_1 = 1, H_2 = 5"),
+        ("N = 12", "it is H_1 H_2 + H_1 + H_2 + 1, not 12; they are equal for example where H_1 = 1, H_2 = 5"),
         ("N = 3 H_1 + 2 H_2", "it is H_1 H_2 + H_1 + H_2 + 1, not 3 H_1 + 2 H_2"),
-        ("N_QK = 4", "of scores:L1H0 it is H_1^2, not 4; they are equal where H_1 = 2, for example"),
+        ("N_QK = 4", "for scores:L1H0 it is H_1^2, not 4; they are equal for example where H_1 = 2"),
         # These agree at the two choices of numbers of heads that were compared once, and differ elsewhere.
-        ("N_1 = H_1 + H_2 + (H_1 - 2) (H_1 - 5)", "of logits it is H_1 + H_2, not H_1^2 - 6 H_1 + H_2 + 10"),
-        (r"N_1 = H_1 + H_2 + (H_2 - 3) (H_2 - 9)", "of logits it is H_1 + H_2, not H_2^2"),
+        ("N_1 = H_1 + H_2 + (H_1 - 2) (H_1 - 5)", "for logits it is H_1 + H_2, not H_1^2 - 6 H_1 + H_2 + 10"),
+        (r"N_1 = H_1 + H_2 + (H_2 - 3) (H_2 - 9)", "for logits it is H_1 + H_2, not H_2^2"),
         (r"X_0 + \sum_{h \in H_1} (H_1 - 2) X_0 = X_0", "H_1 = 3"),
-        ("H_1 + H_2 = 5", "not for other numbers"),
+        ("H_1 + H_2 = 5", "but not for all"),
         (r"X_2 = X_1 + \sum_{h \in H_1} A^h X_1 W_{OV}^{h T}", "H_1 = 2, H_2 = 3"),
         ("X1 = X0 + A[L0H0] X0 W_OV[L0H0].T + A[L0H1] X0 W_OV[L0H1].T", "missing"),
         ("logits = X0 W_U.T", "missing"),
@@ -338,17 +338,18 @@ def test_what_is_so_for_some_numbers_of_heads_is_wrong(text: str, says: str) -> 
 @pytest.mark.parametrize(
     ("text", "right", "says"),
     [
-        ("N_QK = 4", True, "4 is that number of terms of scores:L1H0, with 2, 2 heads by layer; for any numbers of "
+        ("N_QK = 4", True, "4 is the number of such terms of scores:L1H0, with 2, 2 heads by layer; for any numbers of "
          "heads it is H_1^2."),
-        ("N_QK = H_1^2", True, "H_1^2 is that number of terms of scores:L1H0, for every number of heads."),
-        ("N_QK = 2 H_1", False, "of scores:L1H0 it is H_1^2, not 2 H_1; they are equal where H_1 = 2, for example."),
-        ("N = (1 + H)^2", True, "H^2 + 2 H + 1 is that number of terms of logits, for every number of heads."),
-        (r"N = \prod_l (1 + H_l)", True, "H_1 H_2 + H_1 + H_2 + 1 is that number of terms of logits"),
-        ("N_1 = H_1 + H_2 + (H_1 - 2) (H_1 - 4)", False, "they are equal where H_1 = 2, H_2 = 1"),  # once: at 4, 8
-        ("N_1 = H_1 + H_2 + (H - 2) (H - 4)", False, "of logits it is 2 H, not H^2 - 4 H + 8"),
-        ("(1 + H_1) (1 + H_2) = 1 + H_1 + H_2 + H_1 H_2", True, "these are the same number."),
-        ("(1 + H_1)^2 = 1 + 4 H_1", False, "not for other numbers of heads: H_1^2 + 2 H_1 + 1 and 4 H_1 + 1"),
-        ("(1 + H)^2 = 1 + H_1 + H_2 + H_1 H_2", True, "these are the same number."),
+        ("N_QK = H_1^2", True, "H_1^2 is the number of such terms of scores:L1H0, for every number of heads."),
+        ("N_QK = 2 H_1", False, "for scores:L1H0 it is H_1^2, not 2 H_1; they are equal for example where H_1 = 2."),
+        ("N = (1 + H)^2", True, "H^2 + 2 H + 1 is the number of such terms of logits, for every number of heads."),
+        (r"N = \prod_l (1 + H_l)", True, "H_1 H_2 + H_1 + H_2 + 1 is the number of such terms of logits"),
+        # once: at 4, 8
+        ("N_1 = H_1 + H_2 + (H_1 - 2) (H_1 - 4)", False, "they are equal for example where H_1 = 2, H_2 = 1"),
+        ("N_1 = H_1 + H_2 + (H - 2) (H - 4)", False, "for logits it is 2 H, not H^2 - 4 H + 8"),
+        ("(1 + H_1) (1 + H_2) = 1 + H_1 + H_2 + H_1 H_2", True, "both sides are the same number."),
+        ("(1 + H_1)^2 = 1 + 4 H_1", False, "not for all: H_1^2 + 2 H_1 + 1 and 4 H_1 + 1"),
+        ("(1 + H)^2 = 1 + H_1 + H_2 + H_1 H_2", True, "both sides are the same number."),
     ],
 )  # fmt: skip
 def test_numbers_of_terms_are_compared_as_polynomials(text: str, right: bool, says: str) -> None:
@@ -387,7 +388,7 @@ def test_numbers_of_terms_are_the_polynomials_of_the_families(target: str, kind:
 def test_where_numbers_of_heads_are_written_it_is_said_at_which_it_was_checked() -> None:
     verdict = sc.check(r"X_1 = X_0 + \sum_{h=1}^{2} A^h X_0 W_{OV}^{h T}", sc.attention_only(H[:1]))
     assert "right for every" not in str(verdict)
-    assert verdict.notes[-1] == "checked at H_1 = 2 alone"
+    assert verdict.notes[-1] == "checked only for H_1 = 2"
     # One head more than are named tells all of them from these.
     assert sc.check("A[L0H1] X0 W_OV[L0H1].T", PLAIN).message.startswith("Right: this is a term of family 1 of 4")
 

@@ -190,7 +190,7 @@ def test_places_are_those_of_the_text(code: str) -> None:
         ("a = W_E\nfor h in range(2):\n    a = a @ W_U", 8, "sum"),
         ("a = W_E if x else W_U", 4, "matrix or a number"),
         ("a = W_E\nb = a < W_U", 12, "matrix or a number"),
-        ("a = W_E // 2", 4, "only"),
+        ("a = W_E // 2", 4, "use +, -, @, *, / or"),
         ("a = 1e999 * W_E", 4, "inf"),
         ("a = True @ W_E", 4, "matrix or a number"),
         ("a = W_V.transpose(0, 2)", 4, "last two axes"),

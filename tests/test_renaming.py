@@ -100,7 +100,8 @@ def test_the_second_evaluator_refutes_no_other_name(names: dict[str, str], tmp_p
 @pytest.mark.parametrize("key", OTHER)
 def test_check_refuses_them_in_words(key: str) -> None:
     own = NAMES.get(key, "z")
-    with pytest.raises(ValueError, match=f"check reads other names of matrices alone: write {key} as symcircuits does"):
+    said = f"check accepts other names only for matrices: leave out that of {key}, and write it as symcircuits does"
+    with pytest.raises(ValueError, match=said):
         sc.check("X0 @ W_U.T", sc.attention_only((2,)), symbols={key: own})
     assert key not in LATEX
 
@@ -142,7 +143,8 @@ def test_the_command_line(cli: Cli) -> None:
     found = cli(*words)
     assert found.code == 0
     assert found.out.strip() == sc.derive(sc.attention_only((2, 2)), symbols={"T": "top", HEAD: "1.2"}).paper().strip()
-    refused(cli("check", "X0 @ W_U.T", "--heads", "2", "--symbol", "S=Z"), "check reads other names of matrices alone")
+    shown = cli("check", "X0 @ W_U.T", "--heads", "2", "--symbol", "S=Z")
+    refused(shown, "check accepts other names only for matrices")
 
 
 # -------------------------------------------------------------------------------------------------- too long a name

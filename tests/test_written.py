@@ -242,7 +242,7 @@ def test_norms_that_are_left_out_are_said() -> None:
     verdict = check(text, arch)
     assert not check(bare, arch).right
     assert verdict.right, verdict
-    assert verdict.where == ("the norms are frozen and folded, so that what they do is left out",)
+    assert verdict.where == ("the norms are frozen and folded, so their effect is left out",)
     assert check(text, arch, strict=True).mistake == "hypothesis"
     for wrong in (text.replace("X0", "D[final] @ X0", 1), text + " + X0 @ W_U.T", text.rpartition(" + ")[0]):
         assert not check(wrong, arch).right, wrong
@@ -266,7 +266,7 @@ def test_norms_that_are_left_out_are_said() -> None:
 )
 def test_norms_of_streams_are_read(text: str, right: bool) -> None:
     assert check(text, transformer((1, 1), norm="LN")).right == right
-    with pytest.raises(ReadError, match="a norm is read of a stream"):
+    with pytest.raises(ReadError, match="a norm must be of a stream"):
         check("X_1 = X_0 + LN(X_0 + P)", transformer((1, 1), norm="LN"))
 
 
@@ -304,7 +304,7 @@ def test_unscaled_scores_in_a_softmax_are_said() -> None:
         ("W_OV(0,1)", "in brackets"),
         ("(A (x) A (x) W_OV)(1, x)", "two arguments"),
         (r"S^h = x_0 W_{QK}^h x_0^T/\sqrt{d}", "d alone"),
-        (r"S^h = x_0 W_{QK}^h x_0^T/\sqrt{2 d_k}", "root of a dimension"),
+        (r"S^h = x_0 W_{QK}^h x_0^T/\sqrt{2 d_k}", "a root must be of a dimension"),
         (
             "q = x @ W_Q[0,0]\nk = x @ W_K[0,0]\nscores = q @ k.T / sqrt(d_head)\n"
             "pattern = scores.softmax(dim=0)\nz = pattern @ x @ W_V[0,0] @ W_O[0,0]",
@@ -465,7 +465,7 @@ def test_a_sum_over_two_layers_binds_both_where_nothing_else_says_which() -> Non
 def test_keys_and_values_of_a_head_are_those_of_its_group(text: str, right: bool, said: bool) -> None:
     verdict = check(text, transformer((4,), groups=(2,)))
     assert verdict.right == right, verdict
-    assert ("keys and values of a head are those of its group" in verdict.read) == said
+    assert ("the keys and values of a head are those of its group" in verdict.read) == said
 
 
 def test_what_a_text_says_of_norms_is_looked_for_once() -> None:

@@ -1,1 +1,1 @@
-"""Is a formula or a derivation right? It is read, its words are looked up among the terms, and mistakes are named."""
+"""The formula checker: reads a formula or derivation, looks its words up among the terms, and names mistakes."""

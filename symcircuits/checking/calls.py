@@ -1,4 +1,4 @@
-"""What functions in formulas stand for: softmax, norms, roots, einsum, and those that a text defines."""
+"""The meaning of functions in formulas: softmax, norms, roots, einsum, and functions that a text defines."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Calls(KnownNames):
             return self._einsum(node, env, depth)
         if name in _NORMS and self.architecture.norm and len(arguments) == 1:
             return self._normed_stream(node, env)
-        own = name in ("Attn", "attn") and defined is not None  # whose definition is held against the model by itself
+        own = name in ("Attn", "attn") and defined is not None  # its definition is compared with the model by itself
         if own and len(arguments) == 1 and isinstance(arguments[0], Name):
             point = self.point(arguments[0], env) if arguments[0].text in ("x", "X") else None
-            if point is not None and 0 <= point < self.architecture.n_layers:  # what the heads that read it add
+            if point is not None and 0 <= point < self.architecture.n_layers:  # the heads that read it
                 return self._turned(placed(self.quantities.attention(point), node.at))
         values = [self.value(a, env, depth + 1) for a in arguments]
         if not name or defined is not None or (len(values) == 2 and name not in ("FactoredMatrix", "inner")):
@@ -77,7 +77,7 @@ class Calls(KnownNames):
         return self.algebra.times(found, values[0], node.at) if values else found
 
     def _applied(self, defined: Definition, name: str, node: Call, env: Environment, depth: int) -> Value:
-        """A function that the text defined: its argument is put in, and its name is a head where the body has it so."""
+        """A function that the text defines, applied to its argument; its name is a head if the body uses it as one."""
         self.noted.used.add(name)
         before = {p: self.definitions.get(p) for p in defined.parts}
         for part, argument in zip(defined.parts, node.arguments, strict=False):
@@ -100,14 +100,14 @@ class Calls(KnownNames):
             and value[0].coefficient == 1
         ):
             return [Word(1, ("√" + value[0].scales[0],), ())]
-        raise self.fault("only the root of a dimension, sqrt(d_head), is read", node.at)
+        raise self.fault("a root must be of a dimension, sqrt(d_head)", node.at)
 
     def _normed_stream(self, node: Call, env: Environment) -> Value:
-        """``LN(X_1)``: what comes out of the norm that reads a stream; its scale is frozen."""
+        """``LN(X_1)``: the output of the norm that reads a stream, with its scale frozen."""
         [stream] = node.arguments
         point = self.point(stream, env) if isinstance(stream, Name) and stream.text in ("x", "X") else None
         if point is None or not isinstance(stream, Name):
-            raise self.fault("a norm is read of a stream after a number of layers, LN(X_1)", node.at)
+            raise self.fault("a norm must be of a stream after a number of layers, e.g. LN(X_1)", node.at)
         layers = self.architecture.n_layers
         if not 0 <= point <= layers or (point == layers and not self.architecture.unembed):
             raise self.fault(f"no norm reads a stream after {point} layers: the model has {layers}", node.at)
@@ -116,7 +116,7 @@ class Calls(KnownNames):
         return self._turned(placed(self.quantities.normed(label), node.at, row))
 
     def _norm_of(self, node: Node, env: Environment) -> str:
-        """Which norm the sigma of a stream belongs to; ``!`` for something that is not a stream."""
+        """The norm that the sigma of a stream belongs to; ``!`` for something that is not a stream."""
         if isinstance(node, Name) and node.text in _STREAMS:
             point = self.point(node, env)
             if point == self.architecture.n_layers:
@@ -131,13 +131,13 @@ class Calls(KnownNames):
         """The pattern of the head whose scores these are."""
         scripts = node.function.scripts if isinstance(node.function, Name) else ()
         if len(scripts) > 1 or any(s.kind != "sub" or len(s.parts) != 1 for s in scripts):
-            raise self.fault("of the labels of softmax only the index that it runs over is read", node.at)
+            raise self.fault("the only label of softmax is the index that it runs over", node.at)
         if len(node.arguments) != 1:
-            raise self.fault("softmax is read of scores alone, without further arguments", node.at)
+            raise self.fault("softmax takes only scores, without further arguments", node.at)
         return self.pattern_of(self, value, scripts[0].parts[0] if scripts else "", node.at)
 
     def _einsum(self, node: Call, env: Environment, depth: int) -> Value:
-        """A chain of matrices, written by the names of their indices; an index that all heads share is left aside."""
+        """A chain of matrices, written with named indices; an index that all heads share is ignored."""
         pattern = next((a for a in node.arguments if isinstance(a, Text)), None)
         operands = [a for a in node.arguments if not isinstance(a, Text)]
         left, arrow, right = (pattern.text if pattern else "").partition("->")
@@ -158,17 +158,17 @@ class Calls(KnownNames):
             for r, o in zip(rows, operands, strict=True)
         ]
         if len(wanted) != 2 or any(len(r) != 2 for r, _ in edges):
-            raise self.fault("only an einsum that is a chain of matrices is read", node.at)
+            raise self.fault("this einsum cannot be read: it is not a chain of matrices", node.at)
         at, out = wanted[0], list(IDENTITY)
         while edges:
             i = next((i for i, (r, _) in enumerate(edges) if at in r), None)
             if i is None:
-                raise self.fault("only an einsum that is a chain of matrices is read", node.at)
+                raise self.fault("this einsum cannot be read: it is not a chain of matrices", node.at)
             ends, value = edges.pop(i)
             out = self.algebra.times(out, value if ends[0] == at else self.algebra.transposed(value, node.at), node.at)
             at = ends[1] if ends[0] == at else ends[0]
         if at != wanted[1]:
-            raise self.fault("only an einsum that is a chain of matrices is read", node.at)
+            raise self.fault("this einsum cannot be read: it is not a chain of matrices", node.at)
         return out
 
 

@@ -1,7 +1,7 @@
 """One formula against the terms of an expansion.
 
-Every word is looked up among the terms by its letters and numbered by arithmetic, so the expansion may be of any size.
-A wrong word is told apart by the types, and shown beside the nearest right term.
+Every word is looked up among the terms by its letters and numbered by arithmetic, so the expansion may have any size.
+A wrong word is explained by the types, and shown beside the nearest right term.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LONG: Final = 300
 
 
 class Asked(NamedTuple):
-    """What was asked of a formula, and how the answer is printed."""
+    """The question about a formula, and how the answer is printed."""
 
     architecture: Architecture
     target: str | None
     convention: str
     part: bool
     notation: Notation
-    every: bool = False  # whether it is asked for every number of heads, and the architecture has some of them
+    every: bool = False  # whether the question is for every number of heads, and the architecture is one choice of them
 
 
 class _Word(NamedTuple):
@@ -50,7 +50,7 @@ class _Word(NamedTuple):
 
 
 class Case:
-    """A formula and what it is held against.
+    """A formula and the expansion that it is compared with.
 
     ``as_read`` is the notation of the formula, ``notation`` that of the right terms in the answer.
     """
@@ -62,7 +62,7 @@ class Case:
         spelling = Spelling(architecture)
         beside: dict[tuple[Letter, tuple[str, ...]], int] = {}
         for word in formula.words:
-            if len(word.letters) == 1 and word.letters[0].glyph == "alibi":  # it goes through no path
+            if len(word.letters) == 1 and word.letters[0].glyph == "alibi":  # it is not part of any path
                 alone = word.letters[0], word.scales
                 beside[alone] = beside.get(alone, 0) + word.coefficient
                 continue
@@ -77,7 +77,7 @@ class Case:
                 wanted = f"scores:{next(iter(beside))[0].label}"
         self.beside = [(letter, scales, n) for (letter, scales), n in beside.items() if n]
         self.expansion: Expansion = expand(architecture, wanted)
-        readout_notation(self.expansion.readout, self.notation)  # refuses names that are taken here
+        readout_notation(self.expansion.readout, self.notation)  # an error where a name is already used here
         self.matcher = Matcher(self.expansion)
         self._numbers: dict[str, int] = {}
         added = _added_up([_Word(c, s, ls, self.match(ls)) for (ls, s), c in sums.items()])
@@ -85,14 +85,14 @@ class Case:
         self.cancelled = [w for w in added if not w.coefficient]
         self.spelling = spelling
         self.notes = ["some terms cancel"] if self.cancelled else []
-        self.wrong: tuple[Letters, Letters] | None = None  # the first wrong product, and what it should be
+        self.wrong: tuple[Letters, Letters] | None = None  # the first wrong product, and the right one
         self.unscaled = False  # whether scores were written without their scale
         self.other = formula.target if formula.target not in (None, self.expansion.target) else None
         if self.other is not None:
-            self.notes.append(f"the left-hand side says {self.other}")
+            self.notes.append(f"the left-hand side is {self.other}")
 
     def match(self, letters: Letters) -> Match | None:
-        """The term that a word is, or whose circuit it is."""
+        """The term that a word is or, for a circuit, the term that it belongs to."""
         if self.circuit:
             return self.matcher.circuit(letters)
         term = self.matcher.term(letters)
@@ -111,7 +111,7 @@ class Case:
         return front + " @ ".join(letter_text(*f, self.as_read) for f in letters)
 
     def term_text(self, term: Term) -> str:
-        """A term in the notation of the answer, with its scale if the formula has any."""
+        """A term in the notation of the answer, with its scale if the formula writes one."""
         if self.notation == self.as_read:
             return self.text(self.matcher.term_letters(term), self._own_scales(term))
         return word_text(Word(term.word.factors, self._own_scales(term)), self.notation)
@@ -123,13 +123,13 @@ class Case:
 
     # ------------------------------------------------------------------------------------------- the verdict
     def verdict(self) -> Verdict:
-        """The first of the faults that there are, or none."""
+        """The first fault, or that the formula is right."""
         wrong = [w for w in self.words if w.match is None]
         if wrong:
             return self._wrong_words(wrong)
         self._note_forms()
         if self.beside and not self.words and self._beside_fault() is None:
-            return self._make(f"this is what ALiBi adds to {self.expansion.target}; it goes through no path.")
+            return self._make(f"this is what ALiBi adds to {self.expansion.target}; it is not part of any path.")
         faults = (
             self._beside_fault,
             self._scale_fault,
@@ -168,14 +168,15 @@ class Case:
         shown = None if meant is None else self._nearest_text(meant)
         missing = self._missing() if self._whole() else Texts()
         if len(wrong) > _EXPLAINED:
-            sentences.append(f"{amount(len(wrong) - _EXPLAINED, 'more product')} are not terms either.")
+            n = len(wrong) - _EXPLAINED
+            sentences.append(f"{amount(n, 'more product')} {'is not a term' if n == 1 else 'are not terms'} either.")
         mistake = mistake_of(self.matcher, first.letters, meant)
         if self._whole() and not missing.count and len(wrong) > 1:
             mistake = "extra-terms"  # all terms are there, and more
         return self._make(" ".join(sentences), mistake, nearest=shown, extra=extra, missing=missing)
 
     def _nearest_text(self, meant: Nearest) -> str:
-        """The nearest right term, spelled as the formula spells it where it is printed in the formula's notation."""
+        """The nearest right term; in the formula's own spelling where the answer is in the formula's notation."""
         if self.circuit or self.notation == self.as_read:
             return self.text(meant.letters, self._own_scales(meant.term, meant.letters))
         return self.term_text(meant.term)
@@ -183,7 +184,7 @@ class Case:
     def _own_scales(self, term: Term, letters: Letters = ()) -> tuple[str, ...]:
         """The scalars of a term: its scale if any is written, and its multipliers.
 
-        Those of a circuit are what its own ``letters`` bring, and none where none is written in the formula.
+        Those of a circuit are the ones that its own ``letters`` bring; none if the formula writes no multipliers.
         """
         scales = tuple(s for s in term.word.scales if self.scaled and not is_multiplier(s))
         if not (self.circuit and letters):
@@ -193,15 +194,15 @@ class Case:
         return scales + multipliers_of_weights(letters, self.expansion.architecture)
 
     def _why(self, word: _Word, found: Nearest | None) -> str:
-        what = "the circuit of no term" if self.circuit else "no term"
+        what = "not the circuit of a term" if self.circuit else "not a term"
         said = [f"{_cut(self.text(word.letters, word.scales))} is {what} of {self.expansion.target}."]
         mistake = mistake_of(self.matcher, word.letters, found)
         if mistake == "position-in-ov":
-            said.append("Positions enter queries and keys only here, so no W_V reads them and no logit holds them.")
+            said.append("Here positions enter only queries and keys: no W_V reads them, and no logit has them.")
         elif mistake == "extra-terms":
             said.append("The model has no such source.")
         elif mistake == "bias-per-head":
-            said.append("A bias is a source of its own: b_V enters once, with its head's pattern; b_O once a layer.")
+            said.append("A bias is a separate source: b_V enters once, with its head's pattern; b_O once per layer.")
         if found is not None:
             said.append(f"The nearest is term {self.number(found.term):,}, {found.term.label}: "
                         + "; ".join(self._change(e) for e in found.edits[:6]) + ".")  # fmt: skip
@@ -212,19 +213,19 @@ class Case:
         return " ".join(said)
 
     def _other_order(self, letters: Letters) -> list[str]:
-        """Where W_V and W_O stand as in the other convention: what is the order here."""
+        """The right order, where W_V and W_O are in the order of the other convention."""
         for pair in pairwise(letters):
             if {f.glyph for f in pair} == {"W_O", "W_V"} and len(self.spelling.fuse(pair[::-1])) == 1:
-                return [f"{self.text(pair)} is the order of the other convention; here it is {self.text(pair[::-1])}."]
+                return [f"{self.text(pair)} is the order in the other convention; here it is {self.text(pair[::-1])}."]
         return []
 
     def _change(self, edit: Edit) -> str:
         given = letter_text(*edit.given, self.as_read) if edit.given else ""
         right = letter_text(*edit.right, self.as_read) if edit.right else ""
         return {
-            "missing": f"{right} is missing", "extra": f"{given} is too much",
-            "order": "the order of the factors is another", "whole": "all of it is transposed",
-            "sides": "the patterns of the query side stand on the key side, or the other way round",
+            "missing": f"{right} is missing", "extra": f"{given} is extra",
+            "order": "the factors are in another order", "whole": "the whole product is transposed",
+            "sides": "the patterns of the query side and of the key side are swapped",
         }.get(edit.kind, f"{given} should be {right}")  # fmt: skip
 
     def _note_forms(self) -> None:
@@ -236,7 +237,7 @@ class Case:
         if not self.scaled and label and not self.circuit:
             self.unscaled = True
             self.notes.append("no score scale is written, so these are read as unscaled scores; "
-                              f"the model's carry {scale_text(label, self.as_read)}")  # fmt: skip
+                              f"the model's have {scale_text(label, self.as_read)}")  # fmt: skip
         wanted = [(w, self._own_scales(w.match.term, w.letters)) for w in self.words if w.match]
         bad = [w for w, scales in wanted if w.scales != scales]
         if not bad:
@@ -244,16 +245,16 @@ class Case:
         first, right = next((w, scales) for w, scales in wanted if w.scales != scales)
         seen = " * ".join(scale_text(s, self.as_read) for s in first.scales[:6]) or "no scale"
         if [s for s in first.scales if is_multiplier(s)] != [s for s in right if is_multiplier(s)]:
-            rule = f"this term carries {' * '.join(scale_text(s, self.as_read) for s in right) or 'none'}"
+            rule = f"this term has {' * '.join(scale_text(s, self.as_read) for s in right) or 'none'}"
         else:
-            rule = f"every term carries {scale_text(label, self.as_read)} once" if label else "no term carries a scale"
+            rule = f"every term has {scale_text(label, self.as_read)}, once" if label else "no term has a scale"
         self.wrong = first.letters, ()
-        message = f"{self.text(first.letters)} carries {seen}, but of {self.expansion.target} {rule}."
+        message = f"{self.text(first.letters)} has {seen} in front; in {self.expansion.target} {rule}."
         shown = self.text(first.letters, right)
         return self._make(message, "scale", nearest=shown, extra=_texts(self, bad))
 
     def _beside_fault(self) -> Verdict | None:
-        """Whether what ALiBi adds is added to anything but the scores of its own head, once, after they are scaled."""
+        """The fault, unless what ALiBi adds is added to the scores of its own head, once, after they are scaled."""
         head = self.expansion.readout.head
         for letter, scales, n in self.beside:
             text = self.text((letter,), scales)
@@ -263,13 +264,13 @@ class Case:
             if letter.label != head.label:
                 return self._make(f"{text} is added to the scores of {letter.label}, not of {head}.", "wrong-head")
             if scales:
-                return self._make(f"{letter.text} carries {' * '.join(scales)}: it is added after the scores are "
-                                  "scaled.", "scale")  # fmt: skip
+                scale = " * ".join(scales)
+                return self._make(f"{letter.text} is multiplied by {scale}, but it is added after scaling.", "scale")
             if n != 1:
-                return self._make(f"{text} stands there {n:,} times, not once.", "extra-terms")
+                return self._make(f"{text} occurs {n:,} times, not once.", "extra-terms")
         self.wrong = None
         if self.beside and self.words:
-            self.notes.append("beside the terms stands what ALiBi adds, which goes through no path")
+            self.notes.append("the formula also has what ALiBi adds, which is not part of any path")
         return None
 
     def _number_fault(self) -> Verdict | None:
@@ -280,31 +281,32 @@ class Case:
         assert first.match is not None
         self.wrong = first.letters, ()
         mistake = "bias-per-head" if self._per_head(first) else "extra-terms"
-        why = " It enters once, not once a head." if mistake == "bias-per-head" else ""
-        message = f"{self.text(first.letters)} stands there {first.coefficient:,} times, not once.{why}"
+        why = " It enters once, not once per head." if mistake == "bias-per-head" else ""
+        message = f"{self.text(first.letters)} occurs {first.coefficient:,} times, not once.{why}"
         doubled = [w for w in bad if w.coefficient > 1]
         extra = [w for w in bad if w.coefficient < 0]
         return self._make(message, mistake, doubled=_texts(self, doubled), extra=_texts(self, extra),
                           missing=self._missing() if self._whole() else Texts())  # fmt: skip
 
     def _left_fault(self) -> Verdict | None:
-        """Whether a left-hand side names another target than was asked for, or the whole, but weights alone follow."""
+        """The fault of a left-hand side: it names another target, or all of the target, but only weights follow."""
         if self.other is not None:
             both = self.other[:6] == self.expansion.target[:6] == "scores"
-            message = f"the left-hand side says {self.other}, but these are terms of {self.expansion.target}."
+            message = f"the left-hand side is {self.other}, but these are terms of {self.expansion.target}."
             return self._make(message, "wrong-head" if both else "unknown")
         if not (self.circuit and self.named and self.words):
             return None
         terms = [w.match.term for w in self.words if w.match]
         message = (
-            f"a left-hand side names the whole of {self.expansion.target}, {amount(self.expansion.count, 'term')} with "
-            "their tokens and attention patterns, but these are weights alone, the circuits of "
-            f"{amount(len(terms), 'term')}. Write the terms, with X0 and A[...], or no left-hand side."
+            f"the left-hand side names all of {self.expansion.target}, {amount(self.expansion.count, 'term')} with "
+            "their tokens and attention patterns, but the right-hand side has only weights: "
+            f"{'the circuit' if len(terms) == 1 else 'the circuits'} of {amount(len(terms), 'term')}. "
+            "Write the terms, with X0 and A[...], or leave out the left-hand side."
         )
         return self._make(message, "dropped-factor", nearest=self.term_text(terms[0]), missing=self._missing())
 
     def _sizes_fault(self) -> Verdict | None:
-        """Whether words are added, or cancel, whose rows and columns are not the same things."""
+        """The fault where words are added, or cancel, whose rows and columns have different meanings."""
         if len(self.words) + len(self.cancelled) < 2 or not self.words:
             return None
         first, sizes = self.words[0], self.spelling.sizes
@@ -318,13 +320,13 @@ class Case:
             return None
         self.wrong = bad[0].letters, ()
         message = (
-            f"{self.text(bad[0].letters)} cannot be added to {self.text(first.letters)}: its rows and columns stand "
-            "for other things (is it the other way round, or without the matrices at its ends?)."
+            f"{self.text(bad[0].letters)} cannot be added to {self.text(first.letters)}: its rows and columns mean "
+            "other things (is it transposed, or are the matrices at its ends missing?)."
         )
         return self._make(message, "transpose", extra=_texts(self, bad))
 
     def _per_head(self, word: _Word) -> bool:
-        """Whether a bias, or the position, was counted once for each head of a layer."""
+        """Whether a bias, or the position, was counted once per head of a layer."""
         assert word.match is not None
         source = word.match.term.paths[-1].source if word.match.term.order == 0 else word.match.term.paths[0].source
         heads = self.expansion.architecture.heads
@@ -335,7 +337,7 @@ class Case:
         return not self.circuit and not self.part and (self.named or len(self.words) > 1)
 
     def _missing(self) -> Texts:
-        """The terms that are not there: their number, and the first of them, without listing the others."""
+        """The missing terms: their number, and the first of them, without listing the others."""
         here = {self.number(w.match.term) for w in self.words if w.match}
         count = self.expansion.count - len(here)
         gaps = (i for i in range(self.expansion.count) if i not in here)
@@ -366,7 +368,7 @@ class Case:
 
 
 def _added_up(words: list[_Word]) -> list[_Word]:
-    """Words that are one term in several spellings as one word."""
+    """The words, with those that spell the same term differently as one word."""
     found: dict[tuple[object, ...], _Word] = {}
     for word in words:
         same = (word.letters,) if word.match is None else (word.match.term.label, word.match.forms)
@@ -387,7 +389,7 @@ def _texts(case: Case, words: list[_Word]) -> Texts:
 
 
 def is_circuit(words: Sequence[Letters], architecture: Architecture) -> bool:
-    """Whether these are products of weights alone."""
+    """Whether these are products of weights only."""
     of_tokens = of_tokens_in(architecture)
     if any(f.glyph in of_tokens for letters in words for f in letters):
         return False
@@ -396,9 +398,9 @@ def is_circuit(words: Sequence[Letters], architecture: Architecture) -> bool:
 
 
 def target_of(words: Sequence[Letters], architecture: Architecture, circuit: bool) -> str:
-    """What a formula speaks of: scores where a query meets a key, else the logits or the stream."""
+    """The target of a formula: scores where a query meets a key, else the logits or the stream."""
     read = [f.label for letters in words for f in letters if f.glyph in READERS]
-    own = [label for label in read if "G" not in label]  # keys of a group alone do not say whose scores
+    own = [label for label in read if "G" not in label]  # the keys of a group do not say whose scores
     own += [str(h) for h in architecture.all_heads if architecture.key_value(h) in read]
     if read and own:
         return f"scores:{own[0]}"

@@ -1,7 +1,7 @@
-"""Is my derivation right? Formulas and whole derivations, read as they stand, against the terms of a model.
+"""Is my derivation right? Formulas and whole derivations, read as written, are compared with the terms of a model.
 
-A text is read in every way that it may be meant; of those in which its products fit, the likeliest is kept, and the
-answer says which it was. Then every line is judged, and the first that is wrong is shown with its mistake.
+A text is read in every way that it may be meant. Of the readings in which its products fit, the likeliest is kept, and
+the answer says which one it is. Then every line is judged, and the first wrong line is shown with its mistake.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from symcircuits.core.text import amount, as_whole, brief
 
 __all__ = ["Found", "ReadError", "Texts", "Verdict", "check"]
 
-_HINTED: Final = 200  # products up to which another target is looked for
+_HINTED: Final = 200  # products: another target is tried for formulas of at most so many
 _CONVENTIONS: Final = (None, "paper", "row", "columns", "transformerlens")
 
 
@@ -46,28 +46,28 @@ def check(
     """Whether a formula or a derivation is right: text, LaTeX, Python code, a SymPy expression, a term.
 
     ``subject`` is an architecture or a model; ``target`` ``"logits"``, ``"stream"`` or ``"scores:L1H0"``, by default
-    what the formula itself speaks of. One product is right when it is a term; a sum when it is all terms, each once
-    (with ``part=True`` when it is some of them). Weights alone, such as ``W_E.T @ W_QK[L1H0] @ W_E``, are right when
-    they are the circuit of a term; a sum of them when they are circuits of terms, each once, all written the same way
-    round. A left-hand side (``logits =``, ``T =``, ``S[L1H0] =``) names all terms with their tokens and patterns. Of
-    several lines (a display of LaTeX, lines of text, chains of ``=``) each is held against the model and against the
-    line before; ``verdict.line`` is the first wrong one, counted from 1. What is equal for every model is the same:
+    inferred from the formula. One product is right when it is a term; a sum when it is all terms, each once (with
+    ``part=True`` when it is some of them). Weights alone, such as ``W_E.T @ W_QK[L1H0] @ W_E``, are right when they are
+    the circuit of a term; a sum of them when they are circuits of terms, each once, all in the same orientation. A
+    left-hand side (``logits =``, ``T =``, ``S[L1H0] =``) names all terms with their tokens and patterns. Of several
+    lines (a LaTeX display, lines of text, chains of ``=``) each is compared with the model and with the line before;
+    ``verdict.line`` is the first wrong one, counted from 1. Products that are equal for every model count as the same:
     diagonal matrices commute, ``C @ C`` is ``C``, a number ``b_Q.T @ b_K`` is its own transpose.
 
-    Where numbers of heads are symbols (``attention_only((H_1, H_2))``) a formula is right when it is so for every
-    number of heads; ``verdict.notes`` say how that was decided, or at which numbers it was checked. Its terms are
+    If numbers of heads are symbols (``attention_only((H_1, H_2))``), a formula is right when it is right for every
+    number of heads; ``verdict.notes`` say how that was decided, or for which numbers it was checked. Its terms are
     families.
 
-    ``convention`` is that of the formula: ``"paper"`` (maps, and matrices in the paper's shapes), ``"row"`` (the same,
-    a row for each token), ``"columns"`` (a column for each token) or ``"transformerlens"``, where ``OV`` is
-    ``W_V @ W_O``; by default all are tried, and the answer says which it was (``verdict.read``). Names that a text
-    defines, heads called by variables and sums over heads are read as ``verdict.read`` says. What is right only under a
-    hypothesis (rows of patterns sum to one, unscaled scores, terms left out that softmax does not see) is right where
-    ``verdict.where`` holds; ``strict`` refuses it. ``notation`` prints the right terms of the answer in another
+    ``convention`` is the convention of the formula: ``"paper"`` (maps, and matrices in the paper's shapes), ``"row"``
+    (the same, a row for each token), ``"columns"`` (a column for each token) or ``"transformerlens"``, where ``OV`` is
+    ``W_V @ W_O``; by default all are tried, and ``verdict.read`` says which one was used, and how defined names,
+    variables for heads and sums over heads were read. A formula that is right only under a hypothesis (rows of patterns
+    sum to one, unscaled scores, terms left out that softmax does not see) counts as right, with the hypothesis in
+    ``verdict.where``; with ``strict`` it counts as wrong. ``notation`` prints the right terms of the answer in another
     notation; ``symbols`` are other names for symbols, in the formula and in the answer.
 
-    Raises :class:`~symcircuits.checking.faults.ReadError`, with the position, on what cannot be read, and ValueError on
-    an unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in
+    Raises :class:`~symcircuits.checking.faults.ReadError`, with the position, where the formula cannot be read, and
+    ValueError on an unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in
     TransformerLens.
 
     >>> from symcircuits.core.architecture import attention_only
@@ -76,7 +76,7 @@ def check(
     Read: the row convention, matrices in the paper's shapes; held fixed: the attention patterns
     Right: this is term 2 of 16 (counted from 0) of scores:L1H0: embed | embed -> L0H1, K.
     where the scores are unscaled
-    note: no score scale is written, so these are read as unscaled scores; the model's carry scale[L1H0]
+    note: no score scale is written, so these are read as unscaled scores; the model's have scale[L1H0]
     >>> slip = "W_E @ QK[L1H0] @ OV[L0H1] @ W_E.T"
     >>> check(slip, arch, convention="transformerlens").nearest
     'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T'
@@ -92,8 +92,8 @@ def check(
     other = [name for name in printed.names if name in OTHER]
     if other:
         raise ValueError(
-            f"check reads other names of matrices alone: write {', '.join(other)} as symcircuits does (logits, S, h_1, "
-            "L0H1, ^T), and leave the other name out"
+            f"check accepts other names only for matrices: leave out that of {', '.join(other)}, and write it "
+            "as symcircuits does (logits, S, h_1, L0H1, ^T)"
         )
     asked = Asked(architecture, target, convention or "paper", part, printed)
     if architecture.symbolic:
@@ -113,14 +113,14 @@ def _checked(text: ReadText, asked: Asked, convention: str | None, own_notation:
     if not verdict.right and target is not None and found[0].words <= _HINTED:
         own = attempts(text, asked._replace(target=None), convention, own_notation)[0]
         if own.right and own.verdict.target != target:
-            hint = f"of another target this is right ({own.verdict.target})"
+            hint = f"for another target this is right ({own.verdict.target})"
             verdict = replace(verdict, notes=(*verdict.notes, hint))
     return verdict
 
 
 # ------------------------------------------------------------------------------------- symbolic numbers of heads
 def _for_all_counts(formula: Any, asked: Asked, convention: str | None, own_notation: bool) -> Verdict:
-    """The verdict on a formula where numbers of heads are symbols: at numbers that decide all others, or at which."""
+    """The verdict on a formula where numbers of heads are symbols, from numbers that decide all others if there are."""
     architecture = asked.architecture
     if (word := word_of(formula)) is not None:
         formula = word_text(word, asked.notation)
@@ -130,10 +130,10 @@ def _for_all_counts(formula: Any, asked: Asked, convention: str | None, own_nota
         one = is_one_product(document)
         need = needed(document, Roles(document), architecture, asked.target)
     else:
-        read_text(_at(formula, _ones(architecture)), asked.notation, architecture.generic())  # or it is none
+        read_text(_at(formula, _ones(architecture)), asked.notation, architecture.generic())  # or an error
         one = type(formula).__name__ not in ("Add", "MatAdd")
         need = needed_by_sums(formula, architecture, asked.target)
-    asked = asked._replace(part=asked.part or one)  # one product under sums is a family, as one product is a term
+    asked = asked._replace(part=asked.part or one)  # one product under sums is one family, as one product is one term
 
     def at(numbers: Mapping[Any, int]) -> Verdict:
         here = asked._replace(architecture=architecture.at(numbers), every=True)
@@ -143,10 +143,10 @@ def _for_all_counts(formula: Any, asked: Asked, convention: str | None, own_nota
     counts = numbers_for(architecture, need)
     tried = counts[:1] or numbers_for(architecture, need._replace(plain=True))
     if not tried:
-        raise ValueError(f"no numbers of heads were found for {architecture} at which this is decided: give "
+        raise ValueError(f"cannot find numbers of heads that decide this for {architecture}: choose them with "
                          "architecture.at({...})")  # fmt: skip
     first = found = at(tried[0])
-    if ROWS_SUM in first.where:  # what is left of a pattern may stand there once for each head
+    if ROWS_SUM in first.where:  # what is left of a pattern may occur once per head
         counts = numbers_for(architecture, need._replace(plain=False))
     decided = bool(counts) and need.every
     for numbers in counts[1:]:
@@ -163,7 +163,7 @@ def _without_numbers(verdict: Verdict) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _at(formula: Any, counts: Mapping[Any, int]) -> Any:
-    """A formula at numbers of heads: SymPy's sums are done; a text stays as it is."""
+    """A formula at numbers of heads: SymPy's sums are written out; a text stays as it is."""
     return formula.subs(counts).doit() if hasattr(formula, "subs") else formula
 
 
@@ -179,15 +179,15 @@ def _where(case: Case) -> Verdict:
 
 
 def _strictly(verdict: Verdict, strict: bool) -> Verdict:
-    """The verdict, wrong where it is right under a hypothesis only and that is refused."""
+    """The verdict; with ``strict``, wrong where it is right only under a hypothesis."""
     if not strict or not verdict.right or not verdict.where:
         return verdict
-    message = f"Wrong (hypothesis): right only where {' and '.join(verdict.where)}, which strict refuses."
+    message = f"Wrong (hypothesis): right only where {' and '.join(verdict.where)}, which is not allowed with strict."
     return replace(verdict, right=False, mistake="hypothesis", message=message)
 
 
 def _told(found: list[Attempt], text: ReadText, asked: Asked, convention: str | None) -> Verdict:
-    """The verdict of the first attempt, with its line and what was read, and what another reading would say."""
+    """The verdict of the first attempt, with its line and reading, and what another reading would say."""
     best = found[0]
     verdict = best.verdict
     several = text.several
@@ -212,7 +212,7 @@ def _other(other: Attempt, best: Attempt, convention: str | None) -> str:
     says = "right" if other.right else f"wrong ({other.verdict.mistake})"
     told: Reading = other.reading
     if told.convention != best.reading.convention:
-        how = f"read in {told.text}" if told.convention not in _CONVENTIONS else (
+        how = f"read in {told.text}," if told.convention not in _CONVENTIONS else (
             f'in the other convention, convention="{told.convention}",')  # fmt: skip
         return f"{how} this is {says}"
     if told.base != best.reading.base:

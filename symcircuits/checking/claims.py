@@ -1,7 +1,7 @@
 """What the lines of a text claim, under one reading and with its free variables assigned.
 
-A claim is one side of an equation held against a target of the model, against the side before it, or standing alone.
-A definition that another line uses is not a claim; one that is not used is the formula that is asked about.
+A claim is one side of an equation, compared with a target of the model or with the side before it, or standing alone.
+A definition that another line uses is not a claim; a definition that is not used is the formula to check.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from symcircuits.checking.values import Value
 __all__ = ["Claim", "Side", "claims_of"]
 
 _LOGITS: Final = ("T", "logits", "ell", "Logits", "logit")
-_HEADS_ADD: Final = ("Attn", "attn")  # functions for what the heads of a layer add
-_MAPS: Final = ("T", "C_QK")  # what stands for a map
+_HEADS_ADD: Final = ("Attn", "attn")  # functions: what the heads of a layer add
+_MAPS: Final = ("T", "C_QK")  # names of maps
 _SCORES: Final = re.compile(r"C_QK|S|scores|Scores|E|attn_scores")
 
 
 class Claim(NamedTuple):
-    """``kind``: ``target``, of the model; ``equal``, to another side; ``bare``, standing alone; ``count``, of terms."""
+    """``kind``: ``target`` of the model; ``equal`` to another side; ``bare``, standing alone; ``count`` of terms."""
 
     kind: Literal["target", "equal", "bare", "count"]
     at: int
@@ -55,15 +55,15 @@ class Claim(NamedTuple):
     against: Finished | None = None
     own: str = ""
     side: int = 0
-    counted: Count | None = None  # what a number is in the numbers of heads
+    counted: Count | None = None  # a number as a polynomial in the numbers of heads
     generic: Mapping[str, Letter] = {}  # names that stand for anything, and their letters
 
 
 class Side(NamedTuple):
-    """A side of an equation that was read: its raw words and what is wrong with them, or why it cannot be read.
+    """A side of an equation, as read: its raw words and what is wrong with them, or why it cannot be read.
 
-    ``order`` are the positions of rows and columns of entries, ``open`` those that are left over; ``number`` is what a
-    number of heads is here, ``counted`` for all numbers of heads.
+    ``order`` are the positions of rows and columns of entries, ``open`` the free positions; ``number`` is the
+    value of a number of heads here, ``counted`` the value for all numbers of heads.
     """
 
     found: Finished | None
@@ -80,7 +80,7 @@ _NOTHING: Final = Finished((), 0, frozenset(), False, True)
 
 
 class _Left(NamedTuple):
-    """What a left-hand side is: a target, an own name with its parts, or something that has a meaning already."""
+    """The meaning of a left-hand side: a target, a new name with its parts, or something with a known meaning."""
 
     kind: Literal["target", "own", "known"]
     text: str = ""
@@ -93,12 +93,12 @@ def claims_of(
 ) -> list[Claim]:
     """The claims of a text, in order; ReadError where a side cannot be read in this way.
 
-    ``sides``: those that were read before under the same reading, for other heads.
+    ``sides``: the sides that were read before under the same reading, for other heads.
     """
     reader = _Reader(meaning, env, code, sides or Known())
     meaning.free = env.free
     for equation in reader.defined_elsewhere([e for line in document.lines for e in line.equations]):
-        reader.define(equation)  # where it stands does not matter
+        reader.define(equation)  # wherever it is in the text
     for line in document.lines:
         for equation in line.equations:
             meaning.noted.named = {}
@@ -107,7 +107,7 @@ def claims_of(
             meaning.together.append(meaning.together_in(env.looked_up & env.free.keys(), equation.at))
     used = [c for c in reader.claims if c.kind == "bare" and c.own in meaning.noted.used]
     meaning.plain = [c.at for c in used if _is_plain(c, meaning)]
-    # What a name stands for in the end, as in resid = resid + ..., is what is asked about where nothing else is.
+    # If there are no other claims, check what each name stands for in the end, as in resid = resid + ...
     return [c for c in reader.claims if c not in used] or reader.claims[-1:]
 
 
@@ -115,7 +115,7 @@ class _Reader:
     def __init__(self, meaning: Meaning, env: Environment, code: bool, sides: Known[Side]) -> None:
         self.meaning, self.env, self.code, self.sides = meaning, env, code, sides
         self.claims: list[Claim] = []
-        self.open: frozenset[str] = frozenset()  # the positions that are left over, where they are named
+        self.open: frozenset[str] = frozenset()  # the free positions, where they are named
         self.order: tuple[str, ...] = ()  # the positions of rows and columns of entries, where they are named
 
     def equation(self, equation: Equation) -> None:
@@ -124,7 +124,7 @@ class _Reader:
         self.order, self.open = (), frozenset()
         self.scopes(equation)
         if first is None or any(side is None for side in rest):
-            raise self.meaning.fault("nothing stands here", equation.at)
+            raise self.meaning.fault("a formula is missing here", equation.at)
         if not rest:
             self.claim("bare", first)
             return
@@ -136,7 +136,7 @@ class _Reader:
             for name in (first, *names):  # N_Q = N_K = H_1
                 self.count(name, [side for side in sides if side not in names])
             if len(names) == len(sides):
-                raise self.meaning.fault("a number of terms is a number", names[-1].at)
+                raise self.meaning.fault("a number of terms must be a number", names[-1].at)
             return
         if not self.code and all(map(is_count, (first, *sides))):
             self.numbers(first, sides)
@@ -149,7 +149,7 @@ class _Reader:
             for i, side in enumerate(sides):
                 named = self.claim("target", side, target=left.text, own="".join(left.parts))
                 if named is None and i:
-                    raise self.meaning.fault("nothing stands here", side.at)
+                    raise self.meaning.fault("a formula is missing here", side.at)
             return
         if left.kind == "own":
             self.own(left, sides)
@@ -159,7 +159,7 @@ class _Reader:
             before = self.equal(side, before)
 
     def scopes(self, equation: Equation) -> None:
-        """ReadError where a head or layer that a sum binds stands outside that sum in the same equation."""
+        """ReadError where a head or layer that a sum binds is used outside that sum in the same equation."""
         if self.sides.get(id(equation), self.env) is not None:
             return
         sides = [side for side in equation.sides if side is not None]
@@ -173,12 +173,12 @@ class _Reader:
                 inside |= {n for b in node.bounds for n in b.names}
             labels = {p for s in node.scripts for p in s.parts} if isinstance(node, Name) else set()
             if loose := (labels & bound) - inside:
-                raise self.meaning.fault(f"{min(loose)} stands outside the sum that runs over it", node.at)
+                raise self.meaning.fault(f"{min(loose)} is used outside the sum over it", node.at)
             stack += [(child, inside) for child in children(node)]
         self.sides.put(id(equation), self.env, set(), Side(None))
 
     def defined_elsewhere(self, equations: list[Equation]) -> Iterator[Equation]:
-        """Definitions that are said to be ones, and those of names that stand in a line before them."""
+        """Explicit definitions, and definitions of names that a line before them uses."""
         used, left = set[str](), set[str]()
         for equation in equations:
             name = self.own_name(equation)
@@ -192,7 +192,7 @@ class _Reader:
                 used |= {spelling_of(found)[0]} if isinstance(found, Name) else set()
 
     def own_name(self, equation: Equation) -> str:
-        """The name of the text's own that an equation says something of, if it is one; else nothing."""
+        """The new name that an equation defines; empty if it does not define one."""
         first = equation.sides[0]
         called = isinstance(first, Call) and isinstance(first.function, Name) and first.function.text in _HEADS_ADD
         name = first.function if called and isinstance(first, Call) else first
@@ -203,7 +203,7 @@ class _Reader:
         return "" if known and not called else text
 
     def define(self, equation: Equation) -> None:
-        """What a definition says, before anything is read that uses it."""
+        """Read a definition before anything that uses it."""
         first, *rest = equation.sides
         if isinstance(first, (Name, Call)) and rest and rest[0] is not None:
             left = self.left(first, True)
@@ -212,7 +212,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------------ sides
     def finished(self, node: Node) -> tuple[Finished, tuple[Finding, ...]]:
-        """The raw words of a side, and what is wrong with it in itself; found again where it was read before."""
+        """The raw words of a side, and what is wrong with the side in itself; kept if it was read before."""
         meaning, env = self.meaning, self.env
         key = id(node), self.order, self.open, meaning.before, meaning.opaque, *meaning.generic.items()
         side = self.sides.get(key, env)
@@ -234,7 +234,7 @@ class _Reader:
         if side.noted is not None:
             meaning.note(side.noted)
         if side.found is None:
-            raise side.fault or self.meaning.fault("nothing stands here", node.at)
+            raise side.fault or self.meaning.fault("a formula is missing here", node.at)
         self.order, self.open = side.order, side.open
         return side.found, side.findings
 
@@ -259,29 +259,29 @@ class _Reader:
             if not set(parts) & self.meaning.roles.positions:  # h(x_i) is the row of token i
                 parts = [p for a in left.arguments if isinstance(a, Name) for p in _positions(a)]
         known = self.meaning.roles.positions
-        if isinstance(left, Indexed):  # what stands below brackets is a position, also where nothing else has it
+        if isinstance(left, Indexed):  # the subscript of brackets is a position, even if it is used nowhere else
             known = known | {q for p in parts for q in _letters(p) if len(q) == 1 and q.isalpha()}
         return tuple(q for p in parts for q in _letters(p) if q in known)
 
     def leftover(self, value: Value, node: Node) -> None:
-        """ReadError where the positions that are left over are not those of the left, or differ between terms."""
+        """ReadError where the free positions are not those of the left-hand side, or differ between terms."""
         for w in value:
             left = frozenset(p for c in (*w.entries, *(w.slots or ())) for p in (c.row, c.col) if p)
             if left and self.open and left != self.open:
                 said, found = (" and ".join(sorted(x)) for x in (self.open, left))
-                raise self.meaning.fault(f"the position that is left over here is {found}, not {said}", w.at or node.at)
+                raise self.meaning.fault(f"the free position here is {found}, not {said}", w.at or node.at)
             self.open = self.open or left
 
     def claim(
         self, kind: Literal["target", "bare"], node: Node, target: str | None = None, own: str = ""
     ) -> Claim | None:
-        """A side that is held against the model."""
+        """A side that is compared with the model."""
         if composition := norm_ratio(node):
             return self.composition(*composition, own)
         found, findings = self.finished(node)
         if found.maps and target and own not in _MAPS:
             findings += (Finding("dropped-factor", (
-                f"this is a map that is not applied to anything, but {target} is what it makes of the tokens"),
+                f"this is a map that is not applied to anything, but {target} is the result on the tokens"),
                 node.at),)  # fmt: skip
         self.claims.append(Claim(kind, node.at, found, findings, target, None, own))
         return self.claims[-1]
@@ -289,31 +289,31 @@ class _Reader:
     def equal(
         self, node: Node, before: tuple[Finished, tuple[Finding, ...]], own: str = ""
     ) -> tuple[Finished, tuple[Finding, ...]]:
-        """A side that is held against the one before it."""
+        """A side that is compared with the one before it."""
         found, findings = self.finished(node)
         if found.maps != before[0].maps:
             findings += (Finding("tensor-dropped", (
                 "one side is a map, the other a matrix: patterns and weights act on different indices, so the product "
-                "sign (x) may not be left out"), node.at),)  # fmt: skip
+                "sign (x) is required"), node.at),)  # fmt: skip
         if None not in (found.turned, before[0].turned) and found.turned != before[0].turned:
             findings += (Finding("transpose", (
-                "one side has a row for each token, the other a column: it is transposed"), node.at),)  # fmt: skip
+                "one side has a row for each token, the other a column: one is transposed"), node.at),)  # fmt: skip
         generic = self.meaning.generic
         claim = Claim("equal", node.at, found, before[1] + findings, None, before[0], own, generic=generic)
         self.claims.append(claim)
         return found, findings
 
     def own(self, left: _Left, sides: list[Node]) -> None:
-        """A name of the text's own: what it stands for, and what its sides say."""
+        """A name that the text defines: its meaning, and the claims of its sides."""
         old = self.meaning.definitions.get(left.text)
-        again = old is not None and old.node is sides[0]  # it was said before where it stands
+        again = old is not None and old.node is sides[0]  # it was defined before, at this place
         parts = left.parts if left.called else _variables(left.parts)
         definition = old if again and old else Definition(sides[0], parts, left.called, old)
         if left.called and left.parts:
             self.meaning.definitions[left.text] = definition
             self.called(left, sides)
             return
-        try:  # the name on a right side is what it was before: resid = resid + ...
+        try:  # on a right side the name has its earlier meaning: resid = resid + ...
             if len(sides) == 1:
                 self.claim("bare", sides[0], own=left.text)
                 return
@@ -326,7 +326,7 @@ class _Reader:
             self.claims.append(Claim("bare", side.at, *before, None, None, left.text, i))
 
     def called(self, left: _Left, sides: list[Node]) -> None:
-        """A function of a stream: what it does to one that stands for itself."""
+        """A function of a stream: its effect on a stream ``Y`` that stands for itself."""
         self.meaning.opaque, before = True, self.meaning.opaque
         try:
             for i, side in enumerate(sides):
@@ -342,10 +342,12 @@ class _Reader:
         values = [self.finished(f)[0] for f in below]
         wanted = [self.finished(f)[0] for f in factors]
         if not same_up_to_transposes(values, wanted) and not grouped(values, found):
-            findings += (Finding("wrong-matrix", "the norms below are not those of the factors above", above.at),)
+            findings += (
+                Finding("wrong-matrix", "the norms below the line are not those of the factors above it", above.at),
+            )
         elif part := parted(found):
             findings += (Finding("dropped-factor", (
-                f"a composition score is of the whole W_QK = W_Q.T @ W_K and W_OV = W_O @ W_V: {part[0]} stands here "
+                f"a composition score uses the whole W_QK = W_Q.T @ W_K and W_OV = W_O @ W_V: {part[0]} is here "
                 f"without {part[1]}"), above.at),)  # fmt: skip
         self.claims.append(Claim("bare", above.at, found, findings, None, None, own))
         return self.claims[-1]
@@ -367,13 +369,13 @@ class _Reader:
                 wrong = (Finding("count", f"it is {before.number:,}, not {here.number:,}", side.at),)
             elif here.counted and before.counted and not same_count(here.counted, before.counted):
                 shown = " and ".join(polynomial_text(*one) for one in (before.counted, here.counted))
-                said = f"these are equal here, but not for other numbers of heads: {shown}"
+                said = f"these are equal for these numbers of heads, but not for all: {shown}"
                 wrong = (Finding("count", said, side.at),)
             before = here
             self.claims.append(Claim("equal", side.at, _NOTHING, wrong, None, _NOTHING))
 
     def counts(self, node: Node) -> Side:
-        """The value of what holds numbers of heads, here and for all numbers of heads."""
+        """The value of a side with numbers of heads, here and for all numbers of heads."""
         key, env = ("counts", id(node)), self.env
         side = self.sides.get(key, env)
         if side is None:
@@ -385,9 +387,9 @@ class _Reader:
         return side
 
     def polynomial(self, node: Node) -> Count | None:
-        """A number in the numbers of heads; of a plain number nothing where the model's numbers of heads are given.
+        """A number as a polynomial in the numbers of heads; None for a plain number if the model's are given.
 
-        None too where it is not put together from numbers of heads by sums, products and powers.
+        None too if it is not made of numbers of heads by sums, products and powers.
         """
         names = [n for n in nodes(node) if isinstance(n, Name)]
         definitions = {name: d.node for name, d in self.meaning.definitions.items()}
@@ -404,7 +406,7 @@ class _Reader:
         return Count(found) if found is not None else None
 
     def number(self, node: Node, heads: tuple[int, ...] | None = None) -> int:
-        """The value of what numbers of heads are put together to, if need be at other numbers of heads."""
+        """The value of an expression in numbers of heads; ``heads``: other numbers than the model's."""
         meaning = self.meaning
         meaning.heads, before = heads or meaning.heads, meaning.heads
         try:
@@ -412,15 +414,15 @@ class _Reader:
         finally:
             meaning.heads = before
         if any(w.slots or w.entries or w.scales for w in value):
-            raise self.meaning.fault("a number of terms is a number", node.at)
+            raise self.meaning.fault("a number of terms must be a number", node.at)
         total = sum(Rational(w.coefficient) for w in value)
         if total.denominator != 1:
-            raise self.meaning.fault("a number of terms is a whole number", node.at)
+            raise self.meaning.fault("a number of terms must be a whole number", node.at)
         return int(total)
 
     # --------------------------------------------------------------------------------------------- left sides
     def left(self, node: Node, defines: bool) -> _Left:
-        """What a left-hand side is."""
+        """The meaning of a left-hand side."""
         if isinstance(node, Indexed) and isinstance(node.inner, Call):  # head(x)_i
             node = node.inner
         if isinstance(node, Call) and isinstance(node.function, Name):
@@ -437,7 +439,7 @@ class _Reader:
             if any(len(p) > 2 and p.isalpha() for p in own) or (not own and labels):
                 return _Left("own", text)
             head = self.meaning._head(own, self.env, node.at, "W_Q")
-            parts = ("C_QK",) if text == "C_QK" else ()  # it may be the weights alone
+            parts = ("C_QK",) if text == "C_QK" else ()  # it may be only the weights
             return _Left("target", f"scores:{self.meaning.head_called(head, node.at)}", parts)
         if self.is_stream(node) and not defines:
             point = self.meaning.point(node, self.env)
@@ -448,7 +450,7 @@ class _Reader:
             return _Left("known")
         entry = any(q in self.meaning.roles.positions for p in _positions(node) for q in (p, *p))
         if entry and not self.is_stream(node) and node.text not in ("A", "q", "k", "v"):
-            return _Left("own", text, own)  # entries of something of its own, s_{ij}
+            return _Left("own", text, own)  # entries of a new name, s_{ij}
         if own and not _variables(own):
             text += "[" + ",".join(own) + "]"
         glyph, rest = self.meaning._glyph(node)
@@ -457,7 +459,7 @@ class _Reader:
         return _Left("own", text, own)
 
     def is_stream(self, node: Name) -> bool:
-        """Whether a name is that of a stream after so many layers."""
+        """Whether a name is the stream after some number of layers."""
         stream = node.text in ("x", "X") or (node.text in ("r", "resid") and not self.meaning.names.knows(node.text))
         return bool(stream and node.scripts) or bool(re.fullmatch(r"[xXr]_?\d+", node.text))
 
@@ -476,7 +478,7 @@ class _Reader:
 
 
 def _is_plain(claim: Claim, meaning: Meaning) -> bool:
-    """Whether a definition is that of ``W_OV`` or ``W_QK`` of a head."""
+    """Whether a definition defines ``W_OV`` or ``W_QK`` of a head."""
     words = [meaning.sizes.spelling.fuse(w.letters) for w in claim.found.words]
     if len(words) != 1 or len(words[0]) != 1 or claim.findings:
         return False

@@ -1,4 +1,4 @@
-"""Two sums of raw words as polynomials: whether they are equal, if need be under a stated hypothesis, and where not."""
+"""Compares two sums of raw words as polynomials: equal, equal under a stated hypothesis, or where they differ."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 ROWS_SUM: Final = "the rows of the attention patterns sum to one"
 INVISIBLE: Final = "terms that softmax does not see are left out"
-NO_NORMS: Final = "the norms are frozen and folded, so that what they do is left out"
+NO_NORMS: Final = "the norms are frozen and folded, so their effect is left out"
 NO_ALIBI: Final = "what ALiBi adds to the scores is left out"
 UNSCALED: Final = "the scores are unscaled"
 
@@ -34,7 +34,7 @@ Key = tuple[tuple[str, ...], Letters]
 
 
 class Difference(NamedTuple):
-    """What one sum has too much and too little of, with the hypotheses under which nothing else differs."""
+    """What one sum has in excess and what it lacks, with the hypotheses under which nothing else differs."""
 
     extra: tuple[tuple[Key, int], ...]
     missing: tuple[tuple[Key, int], ...]
@@ -42,14 +42,14 @@ class Difference(NamedTuple):
 
     @property
     def equal(self) -> bool:
-        """Whether nothing is left."""
+        """Whether there is no difference."""
         return not self.extra and not self.missing
 
 
 def polynomial(
     words: Iterable[RawWord], spelling: Spelling, summed: bool = False, scaled: bool = True
 ) -> dict[Key, int]:
-    """Coefficients by scales and letters, in one spelling; those that cancel are left out."""
+    """Coefficients by scales and letters, in one spelling; words that cancel are left out."""
     found: Counter[Key] = Counter()
     for word in words:
         letters = rows_summed(word.letters) if summed else word.letters
@@ -60,7 +60,7 @@ def polynomial(
 
 
 def rows_summed(letters: Sequence[Letter]) -> Letters:
-    """``A 1 = 1`` put in.
+    """``A 1 = 1`` substituted.
 
     >>> [f.text for f in rows_summed((Letter("A", "L1H0"), Letter("A", "L0H0"), Letter("ones")))]
     ['ones']
@@ -76,7 +76,7 @@ def rows_summed(letters: Sequence[Letter]) -> Letters:
 
 
 def compared(given: Sequence[RawWord], right: Sequence[RawWord], spelling: Spelling) -> Difference:
-    """How one sum differs from another; hypotheses are tried from the weakest on."""
+    """The difference of two sums; hypotheses are tried in order, the weakest first."""
     scaled = _scaled(given) or not _scaled(right)
     first: Difference | None = None
     for summed in (False, True):
@@ -93,16 +93,16 @@ def compared(given: Sequence[RawWord], right: Sequence[RawWord], spelling: Spell
 
 
 def _scaled(words: Iterable[RawWord]) -> bool:
-    """Whether a score scale stands anywhere."""
+    """Whether a score scale is written anywhere."""
     return any(not is_multiplier(s) for w in words for s in w.scales)
 
 
 def place_of(
     words: Sequence[RawWord], wrong: Letters, right: Letters, spelling: Spelling
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Where the product stands whose letters those are, at its first letter that differs from the right ones.
+    """The place of the product with these letters: its first letter that differs from the right ones.
 
-    With it the places of all letters about that one: where they come from several lines, they were joined wrongly.
+    With it the places of all letters around that one: if they come from several lines, they were joined wrongly.
     """
     for word in words:
         if spelling.fuse(word.letters) != wrong and spelling.canonical(spelling.fuse(word.letters)) != wrong:

@@ -1,10 +1,10 @@
-"""Numbers of terms as polynomials in the numbers of heads, found exactly from their values at as many points as decide.
+"""Numbers of terms as polynomials in the numbers of heads, found exactly from their values at enough points.
 
-A polynomial whose degree in ``H_l`` is at most ``d_l`` is known by its values where each ``H_l`` takes ``d_l + 1``
-values: with all but one variable fixed it has at most ``d_l`` zeros in that one, so that two of them which agree on the
-grid agree everywhere, one variable after the other. A number of terms has degree at most 1 in each ``H_l`` for each
-side, since a path goes through at most one head of a layer (or starts in one); what a text says has the degree that
-stands in it.
+A polynomial whose degree in ``H_l`` is at most ``d_l`` is determined by its values where each ``H_l`` takes ``d_l + 1``
+values: with all but one variable fixed, a non-zero polynomial has at most ``d_l`` zeros in that one, so two polynomials
+that agree on the grid agree everywhere, one variable after the other. A number of terms has degree at most 1 in each
+``H_l`` for each side, since a path goes through at most one head of a layer (or starts in one); a number in a text has
+the degree that is written there.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = [
     "polynomial_text", "terms_polynomial",
 ]  # fmt: skip
 
-MAX_POINTS: Final = 4_096  # at which a polynomial is evaluated
+MAX_POINTS: Final = 4_096  # where a polynomial is evaluated
 _SEARCHED: Final = 1_000  # numbers of heads that are tried for an example
 
-Polynomial = Mapping[tuple[int, ...], Fraction]  # exponents of H_1, H_2, ... -> coefficient; none is 0
+Polynomial = Mapping[tuple[int, ...], Fraction]  # exponents of H_1, H_2, ... -> coefficient; never 0
 
 
 def interpolated(value: Callable[[tuple[int, ...]], int], points: Sequence[Sequence[int]]) -> Polynomial | None:
     """The polynomial with these values, of degree less than the number of ``points`` in each variable.
 
-    None where there are more points than are evaluated.
+    None if there are more than MAX_POINTS points.
 
     >>> interpolated(lambda heads: (1 + heads[0]) * heads[1], [(0, 1), (2, 3)])
     {(0, 1): Fraction(1, 1), (1, 1): Fraction(1, 1)}
@@ -46,7 +46,7 @@ def interpolated(value: Callable[[tuple[int, ...]], int], points: Sequence[Seque
 
 
 def _along(value: Callable[[tuple[int, ...]], int], at: tuple[int, ...], points: list[Sequence[int]]) -> Polynomial:
-    """The polynomial in the variables that are left, the first ones fixed."""
+    """The polynomial in the remaining variables, with the first ones fixed."""
     if not points:
         n = Fraction(value(at))
         return {(): n} if n else {}
@@ -62,7 +62,7 @@ def _along(value: Callable[[tuple[int, ...]], int], at: tuple[int, ...], points:
 
 
 def _through(xs: Sequence[int], values: Sequence[Fraction]) -> list[Fraction]:
-    """The coefficients of the polynomial in one variable with these values: Lagrange's."""
+    """The coefficients of the polynomial in one variable with these values, by Lagrange interpolation."""
     total = [Fraction(0)] * len(xs)
     for i, x in enumerate(xs):
         basis, below = [Fraction(1)], 1
@@ -75,7 +75,7 @@ def _through(xs: Sequence[int], values: Sequence[Fraction]) -> list[Fraction]:
 
 
 def number_of_terms(expansion: Expansion, kind: str) -> int | None:
-    """The number of terms: all, of an order, of a composition type; None where there is no such kind."""
+    """The number of terms: all, of an order, or of a composition type; None for an unknown kind."""
     if not kind:
         return expansion.count
     if kind.isdigit():
@@ -87,10 +87,10 @@ def number_of_terms(expansion: Expansion, kind: str) -> int | None:
 
 
 def terms_polynomial(architecture: Architecture, target: str, kind: str) -> Polynomial | None:
-    """The number of terms of a target in the numbers of heads; a layer without heads stays without.
+    """The number of terms of a target as a polynomial in the numbers of heads; a layer without heads stays empty.
 
-    Heads that share keys and values do so in as many groups as there are. None where some heads of a layer have a bias
-    and some do not, or where the model has too many layers.
+    Where heads share keys and values, the number of groups stays as it is. None if some heads of a layer have a bias
+    and some do not, or if the model has too many layers.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> polynomial_text(terms_polynomial(attention_only((2, 2)), "scores:L1H0", "Q"))
@@ -106,7 +106,7 @@ def terms_polynomial(architecture: Architecture, target: str, kind: str) -> Poly
     for layer, (n, g) in enumerate(zip(given, groups, strict=True)):
         if layer >= depth or not n:
             points.append([n])
-        else:  # as many groups as there are, each of two heads or more
+        else:  # the same number of groups, each of two heads or more
             points.append(range(more) if n == g else [g * (i + 2) for i in range(more)])
 
     def value(heads: tuple[int, ...]) -> int:
@@ -121,7 +121,7 @@ def terms_polynomial(architecture: Architecture, target: str, kind: str) -> Poly
 
 
 def diagonal(polynomial: Polynomial) -> Polynomial:
-    """The same where all layers have as many heads, ``H``: a polynomial in one variable.
+    """The same if all layers have the same number of heads, ``H``: a polynomial in one variable.
 
     >>> diagonal({(1, 0): Fraction(1), (0, 1): Fraction(1), (1, 1): Fraction(1)})
     {(1,): Fraction(2, 1), (2,): Fraction(1, 1)}
@@ -133,7 +133,7 @@ def diagonal(polynomial: Polynomial) -> Polynomial:
 
 
 def polynomial_text(polynomial: Polynomial, along: bool = False) -> str:
-    """The polynomial as it is written: ``H_1 H_2 + 2 H_1 + 1``; ``along``: in ``H``, that of every layer.
+    """The polynomial as text: ``H_1 H_2 + 2 H_1 + 1``; ``along``: in ``H``, the number of heads of every layer.
 
     >>> polynomial_text({(0, 0): Fraction(1), (1, 2): Fraction(-2)}), polynomial_text({(2,): Fraction(1)}, True)
     ('-2 H_1 H_2^2 + 1', 'H^2')
@@ -148,7 +148,7 @@ def polynomial_text(polynomial: Polynomial, along: bool = False) -> str:
 
 
 def numbers_where_equal(a: Polynomial, b: Polynomial, along: bool = False) -> str:
-    """Numbers of heads, few, at which two polynomials have the same value, as a text; empty where none was found.
+    """Small numbers of heads for which two polynomials have the same value, as text; empty if none was found.
 
     >>> numbers_where_equal({(2, 0): Fraction(1)}, {(0, 0): Fraction(4)})
     'H_1 = 2'

@@ -1,4 +1,4 @@
-"""Displays of LaTeX in a text: where they stand, and which characters of the text around them are read."""
+"""LaTeX displays in a text: where they are, and which characters of the text around them are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EDGE: Final = re.compile(rf"(\\begin\{{{ENVIRONMENTS}\*?\}}|\\\[)|(\\end\{{{ENV
 
 
 def outside_prose(source: str) -> list[bool] | None:
-    """Of a text with displays: which characters are read. Prose around them is not, nor formulas in a sentence."""
+    """Which characters of a text with displays are read: not the prose around them, nor formulas in a sentence."""
     if "\\begin" not in source and "$$" not in source and "\\[" not in source:
         return None
     shown = [False] * len(source)
@@ -32,7 +32,7 @@ def outside_prose(source: str) -> list[bool] | None:
 
 
 def displays(source: str) -> list[tuple[int, int]]:
-    """Where displays start and end."""
+    """The start and end of each display."""
     spans: list[tuple[int, int]] = []
     depth, start, dollars = 0, 0, False
     for found in _EDGE.finditer(source):
@@ -49,7 +49,7 @@ def displays(source: str) -> list[tuple[int, int]]:
 
 
 def _is_formula(line: str) -> bool:
-    """Whether a line between displays is a formula, and not a sentence or a command of the layout."""
+    """Whether a line between displays is a formula, not a sentence or a layout command."""
     bare = re.sub(r"\$[^$]*\$", " ", line)
     words = re.findall(r"(?<![\\A-Za-z_{^])[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+\*?(?:\{[^{}]*\})?", " ", bare))
     return ("=" in bare or "otimes" in bare) and len([w for w in words if w not in ("Id", "logits")]) < 3

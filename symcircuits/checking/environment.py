@@ -1,7 +1,7 @@
-"""What variables stand for, and values that are found again where the variables that they ask for stand for the same.
+"""Values of variables, and a cache of results by the variables that they depend on.
 
-A side of an equation asks for few of the variables of a text: one that was read for some heads is the same for all that
-differ in others.
+A side of an equation uses few of the variables of a text: once read for some heads, it is the same for all assignments
+that differ only in the other variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Found = TypeVar("Found")
 
 @final
 class Environment(Mapping[str, Assigned]):
-    """Variables by name: those that sums bind hide the free ones; which of the free were looked up is noted.
+    """Variables by name; variables bound by sums hide the free ones. Records which free variables were looked up.
 
     >>> env = Environment({"h": Head(0, 1)}).bind("l", 2)
     >>> env["l"], env["h"], "g" in env, sorted(env.looked_up), env.free
@@ -40,7 +40,7 @@ class Environment(Mapping[str, Assigned]):
         self.looked_up: set[str] = set() if looked_up is None else looked_up
 
     def bind(self, name: str, value: Assigned) -> Environment:
-        """The same with one variable more."""
+        """A copy with one more variable."""
         return Environment(self.free, {**self._bound, name: value}, self.looked_up)
 
     def __getitem__(self, name: str) -> Assigned:
@@ -64,7 +64,7 @@ class Environment(Mapping[str, Assigned]):
 
 @final
 class Known(Generic[Found]):
-    """What was found before by a key and by the free variables that were looked up for it.
+    """A cache of results, by a key and by the free variables that were looked up for it.
 
     >>> known = Known[str]()
     >>> known.put("line 1", Environment({"h": 1, "g": 2}), {"h"}, "found")
@@ -76,7 +76,7 @@ class Known(Generic[Found]):
         self._found: dict[Hashable, dict[tuple[str, ...], dict[tuple[Assigned | None, ...], Found]]] = {}
 
     def get(self, key: Hashable, env: Environment) -> Found | None:
-        """What was found where all that was looked up stood for the same, or was missing as it is here."""
+        """The cached result for which every variable that was looked up had the same value, or was also missing."""
         for names, values in self._found.get(key, {}).items():
             found = values.get(tuple(env.free.get(name) for name in names))
             if found is not None:
@@ -85,7 +85,7 @@ class Known(Generic[Found]):
         return None
 
     def put(self, key: Hashable, env: Environment, looked_up: set[str], found: Found) -> None:
-        """Keep what was found."""
+        """Store a result."""
         names = tuple(sorted(looked_up))
         here = self._found.setdefault(key, {}).setdefault(names, {})
         here[tuple(env.free.get(name) for name in names)] = found
@@ -93,11 +93,11 @@ class Known(Generic[Found]):
 
 @dataclass(slots=True)
 class Noted:
-    """What was noted while sides were read: ``used`` are definitions, ``streams`` the variables of layers of streams.
+    """Records made while sides were read: ``used`` are definitions, ``streams`` the variables of layers of streams.
 
-    ``roles``: what variables were asked for (a layer, the number of a head, a head), and where. ``named``: heads, and
-    how they were written with free variables. ``loose``: where vectors stand whose orientation was not written.
-    ``unscaled``: scores stand inside a softmax without their scale.
+    ``roles``: what variables were used as (a layer, the number of a head, a head), and where. ``named``: heads, and
+    how they were written with free variables. ``loose``: the places of vectors whose orientation was not written.
+    ``unscaled``: a softmax contains scores without their scale.
     """
 
     used: set[str] = field(default_factory=set)

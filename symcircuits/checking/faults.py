@@ -1,4 +1,4 @@
-"""What cannot be read, and where."""
+"""Errors of reading: what cannot be read, and where."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHOWN: Final = 56  # characters of the text that an error shows
 
 
 class ReadError(ValueError):
-    """A formula that cannot be read: what is wrong, where, and the place with a mark under it.
+    """A formula cannot be read: what is wrong, where, and the place with a mark under it.
 
     ``position`` counts characters of the text from 0 (of a SymPy expression: its factors); ``place`` is two lines.
 
@@ -29,7 +29,7 @@ class ReadError(ValueError):
 
 
 class TooLong(ReadError):
-    """A formula that would take too much work to multiply out."""
+    """A formula takes too much work to multiply out."""
 
 
 def _place(source: str, at: int) -> str:

@@ -1,4 +1,4 @@
-"""Values become raw words in row form: maps act on the tokens, columns become rows, vectors get their orientation."""
+"""Turns values into raw words in row form: applies maps to the tokens, turns columns, orients vectors."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _FINAL = "final"
 
 
 class Finished(NamedTuple):
-    """Raw words, how badly their sizes fit, and what their rows and columns are."""
+    """Raw words, how badly their sizes fit, and the meaning of their rows and columns."""
 
     words: tuple[RawWord, ...]
     misfits: int
     ends: frozenset[tuple[str, str]]
-    maps: bool  # whether it was a map, applied to the tokens here
+    maps: bool  # whether it was a map, which is applied to the tokens here
     unscaled: bool
-    turned: bool | None = None  # whether it had a column for each token; None where neither side has
+    turned: bool | None = None  # whether it had a column for each token; None if unknown
 
 
 def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ()) -> Finished:
-    """The raw words of a value; ReadError where it is not a matrix. ``order``: which positions are rows and columns."""
+    """The raw words of a value; ReadError if it is not a matrix. ``order``: the positions of rows and columns."""
     sizes = meaning.sizes
     maps = any(w.rank in (2, 3) for w in value)
     rank = max((w.rank or 0 for w in value), default=0)
@@ -53,7 +53,7 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
         chain = Chain((*left, *chain.factors), chain.row, chain.col)
         misfits += sizes.misfits(chain) + bool(len(word.slots or ()) > 1 and rank == 1)
         if word.coefficient != int(word.coefficient):
-            raise meaning.fault("coefficients are whole numbers", word.at)
+            raise meaning.fault("coefficients must be whole numbers", word.at)
         words.append(RawWord(int(word.coefficient), scales, chain.factors))
     if turn:
         ends = frozenset((col, row) for row, col in ends)
@@ -64,7 +64,7 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
 
 
 def _chain(meaning: Meaning, word: Word, rank: int, at: int) -> Chain:
-    """One chain of a word: a map is applied to the tokens, an entry is the matrix whose entry it is."""
+    """One chain of a word: a map is applied to the tokens, an entry is replaced by its matrix."""
     slots, entries = word.slots, word.entries
     if slots is None:
         if rank not in (2, 3):
@@ -75,8 +75,8 @@ def _chain(meaning: Meaning, word: Word, rank: int, at: int) -> Chain:
     if rank > 1 and len(slots) == 1:  # weights or tokens that were not made a map
         chain = slots[0]
         meaning.findings.append(Finding("tensor-dropped", (
-            "a map and a matrix are added: patterns and weights act on different indices, so the product sign (x) may "
-            "not be left out"), word.at))  # fmt: skip
+            "a map and a matrix are added: patterns and weights act on different indices, so the product sign (x) is "
+            "required"), word.at))  # fmt: skip
     elif len(slots) == 2:
         chain = Chain(slots[0].factors + t.factors + slots[1].T.factors)
     elif len(slots) == 3:
@@ -87,14 +87,14 @@ def _chain(meaning: Meaning, word: Word, rank: int, at: int) -> Chain:
     elif len(joined) == 1:
         return joined[0]
     else:
-        raise meaning.fault("a number or a scale alone is not a matrix", at or word.at)
-    for entry in joined:  # a number beside a matrix
+        raise meaning.fault("a matrix is expected, not a number or a scale alone", at or word.at)
+    for entry in joined:  # a number times a matrix
         chain = Chain(chain.factors + entry.factors, chain.row, chain.col)
     return chain
 
 
 def _turned_ones(meaning: Meaning, chain: Chain) -> Chain:
-    """A row of ones where it follows a column, if it was written without its orientation."""
+    """Ones written without their orientation, as a row where they follow a column."""
     factors = list(chain.factors)
     for i, f in enumerate(factors[1:], 1):
         before = factors[i - 1].letter
@@ -104,10 +104,10 @@ def _turned_ones(meaning: Meaning, chain: Chain) -> Chain:
 
 
 def _broadcast(meaning: Meaning, chain: Chain, tokens: bool) -> Chain:
-    """Vectors as rows or columns as they fit, and the same row for every token where one is added."""
+    """Vectors as the rows or columns that fit; a vector that is added becomes the same row for every token."""
     loose = [i for i, f in enumerate(chain.factors) if f.at in meaning.noted.loose and f.letter.glyph[:2] == "b_"]
     ones = {i for i, f in enumerate(chain.factors) if f.letter.glyph == "ones"}
-    loose = [i for i in loose if ones.isdisjoint((i - 1, i + 1))]  # what stands beside 1 is written as it is meant
+    loose = [i for i in loose if ones.isdisjoint((i - 1, i + 1))]  # a vector beside 1 is already written as meant
     if not loose:
         return chain
     sizes, best = meaning.sizes, chain
@@ -120,7 +120,7 @@ def _broadcast(meaning: Meaning, chain: Chain, tokens: bool) -> Chain:
 
 
 def _alike(meaning: Meaning, chains: list[Chain]) -> list[Chain]:
-    """Vectors that stand alone turned as those that they are added to."""
+    """Vectors that stand alone, oriented like those that they are added to."""
     ends = Counter(meaning.sizes.ends(c) for c in chains if len(c.factors) > 1)
     if not ends:
         return chains
@@ -150,7 +150,7 @@ def _with_ones(meaning: Meaning, chain: Chain, tokens: bool) -> Chain:
 
 
 def _rotated(chain: Chain) -> Chain:
-    """``R_m`` of a query and ``R_n^T`` of a key as the rotation that stands between them."""
+    """``R_m`` of a query and ``R_n^T`` of a key as the one rotation between them."""
     out: list[RawFactor] = []
     for f in chain.factors:
         before = out[-1] if out else None
@@ -172,7 +172,7 @@ def _rotated(chain: Chain) -> Chain:
 
 
 def _gains(arch: Architecture, chain: Chain) -> Chain:
-    """The norm of a gain, told by what reads it."""
+    """The norm of a gain, inferred from what reads it."""
     if all(f.letter.label != "?" for f in chain.factors):
         return chain
     out = list(chain.factors)
@@ -194,7 +194,7 @@ def _norm_read_by(arch: Architecture, letter: Letter) -> str:
 
 
 def _scales(meaning: Meaning, word: Word, chain: Chain) -> tuple[tuple[str, ...], tuple[RawFactor, ...]]:
-    """The scales of a word by their labels, and the norms that were written as a division by sigma."""
+    """The scales of a word by their labels, and the norms that were written as division by sigma."""
     scales: list[str] = []
     left: list[RawFactor] = []
     for scale in word.scales:
@@ -211,12 +211,12 @@ def _scales(meaning: Meaning, word: Word, chain: Chain) -> tuple[tuple[str, ...]
 
 
 def _head_read(meaning: Meaning, chain: Chain) -> str:
-    """The head whose query meets a key in a chain."""
+    """The head whose query meets a key in a chain of letters."""
     labels = [f.letter.label for f in chain.factors if f.letter.glyph in READERS and "G" not in f.letter.label]
     return labels[0] if labels else ""
 
 
 def heads_of(words: Sequence[RawWord]) -> set[Head]:
-    """The heads that words speak of."""
+    """The heads that occur in words."""
     found = {f.letter.label for w in words for f in w.factors}
     return {as_head(x) for x in found if re.fullmatch(r"L\d+H\d+", x)}

@@ -1,7 +1,7 @@
-"""A formula as a sum of raw words: coefficient, score scales, letters with their places; no type is checked.
+"""A formula as a sum of raw words: coefficient, score scales, letters with their places; types are not checked.
 
-So a wrong formula can be read and told what is wrong with it. Letters are always in the paper's convention, words in
-row form.
+This makes it possible to read a wrong formula and explain what is wrong with it. Letters are always in the paper's
+convention, words in row form.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from symcircuits.core.symbols import SYMMETRIC
 __all__ = ["CONVENTIONS", "MAX_FACTORS", "MAX_STEPS", "MAX_WORDS", "Formula", "Letter", "RawFactor", "RawWord"]
 
 MAX_FACTORS: Final = 1_000  # of one word
-MAX_WORDS: Final = 20_000  # multiplied out
+MAX_WORDS: Final = 20_000  # products after multiplying out
 MAX_STEPS: Final = 600_000  # of multiplying out
-# In which notation the products of a convention are printed: a map, as the paper prints it, is applied to its source.
+# The notation in which the products of each convention are printed: a map, as the paper prints it, acts on its source.
 CONVENTIONS: Final = {"paper": "row", "row": "row", "columns": "row", "transformerlens": "transformerlens"}
 
 
@@ -35,24 +35,24 @@ class Letter(NamedTuple):
 
     @property
     def T(self) -> Letter:
-        """The transpose; a symmetric matrix is never marked."""
+        """The transpose; a symmetric matrix is its own."""
         return Letter(self.glyph, self.label, not self.transposed and self.glyph not in SYMMETRIC)
 
     @property
     def name(self) -> tuple[str, str]:
-        """Glyph and label, whatever the transpose."""
+        """Glyph and label, without the transpose."""
         return self.glyph, self.label
 
 
 class RawFactor(NamedTuple):
-    """A letter and where it stands in the text."""
+    """A letter and its place in the text."""
 
     letter: Letter
     at: int
 
 
 class RawWord(NamedTuple):
-    """One product as it was written: nothing is checked."""
+    """One product as it was written, not checked."""
 
     coefficient: int
     scales: tuple[str, ...]
@@ -65,7 +65,7 @@ class RawWord(NamedTuple):
 
     @property
     def at(self) -> int:
-        """Where its first factor stands."""
+        """The place of its first factor."""
         return self.factors[0].at if self.factors else 0
 
     @property

@@ -1,4 +1,4 @@
-"""Text notation and LaTeX read into nodes by one grammar, ``grammar.lark``."""
+"""Reads text notation and LaTeX into nodes, by one grammar, ``grammar.lark``."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _JOINING: Final = frozenset({"AT", "DOT", "OTIMES", "ODOT", "SLASH", "POW"})
 
 
 def read_document(source: str, own: re.Pattern[str] | None = None) -> tuple[Document, Rows]:
-    """All lines of a text, and which row a place is in; ReadError with the place where it cannot be read.
+    """All lines of a text, and the row of each place; ReadError, with the place, where it cannot be read.
 
-    ``own`` finds names that stand for symbols as they are printed.
+    ``own`` finds names of symbols as they are printed.
 
     >>> document, rows = read_document("T = X0 W_U.T\\n  + A[L0H0] X0 W_OV[L0H0].T W_U.T")
     >>> [line.number for line in document.lines], len(document.lines[0].equations[0].sides[1].summands)
@@ -47,7 +47,7 @@ def read_document(source: str, own: re.Pattern[str] | None = None) -> tuple[Docu
     """
     found, rows = statements_of(source, own)
     if not found:
-        raise ReadError("nothing stands here", source, max(0, len(source.rstrip()) - 1))
+        raise ReadError("a formula is missing here", source, max(0, len(source.rstrip()) - 1))
     lines = []
     for statement in found:
         sides = _parsed(statement, source)
@@ -92,18 +92,18 @@ def _closed_sums(tokens: list[Token]) -> Iterator[Token]:
 
 
 def _fault(tokens: list[Token], i: int, source: str) -> ReadError:
-    """Why a statement cannot be read, from the first token that does not fit."""
+    """The error for a statement that cannot be read, from the first token that does not fit."""
     before = next((t for t in reversed(tokens[:i]) if t.kind != "ENDSUM"), None)
     here = next((t for t in tokens[i:] if t.kind != "ENDSUM"), None)
     at = here.at if here else max(0, len(source.rstrip()) - 1)
     if here and here.kind == "NE":
-        return ReadError("only = between formulas is checked; this relation cannot be read", source, at)
+        return ReadError("this relation cannot be read: only = between formulas is checked", source, at)
     if here and here.kind in ("END", "COMMA", "APART", "STRING"):
         return ReadError(f"unknown character {source[here.at]!r}", source, at)
     if before is None or before.kind in _OPENING or before.kind in ("EQ", "COMMA"):
         if here and here.kind in _JOINING:
             return ReadError("a factor is missing before this", source, at)
-        return ReadError("nothing stands here", source, at)
+        return ReadError("a formula is missing here", source, at)
     if before.kind in _JOINING:
         if here and (here.kind in _JOINING or here.kind == "SIGN"):
             return ReadError("a factor is missing before this", source, at)
@@ -112,7 +112,7 @@ def _fault(tokens: list[Token], i: int, source: str) -> ReadError:
         if here and here.kind in _JOINING:
             return ReadError("a factor is missing before this", source, at)
         return ReadError("a term is missing here", source, at)
-    return ReadError("this cannot stand here", source, at)
+    return ReadError("this is not expected here", source, at)
 
 
 @cache
@@ -121,7 +121,7 @@ def _parser() -> Any:
     from lark.lexer import Lexer
 
     class NoLexer(Lexer):
-        """Tokens are handed over one by one."""
+        """Hands over tokens one by one."""
 
         def __init__(self, conf: Any) -> None:
             pass
@@ -135,14 +135,14 @@ def _parser() -> Any:
 
 
 class _Row(list[Node]):
-    """Factors that are still being put together, from left to right, and the operator between them."""
+    """Factors still being collected, from left to right, and the operator between them."""
 
     operator = ""
     at = 0
 
 
 class _Build:
-    """Nodes from what the grammar finds; called from the inside out."""
+    """Makes nodes from what the grammar finds; called from the inside out."""
 
     def sides(self, *sides: Any) -> tuple[Node | None, ...]:
         return tuple(s for s in sides if not (hasattr(s, "type") and s.type == "EQ"))

@@ -1,20 +1,20 @@
-"""For which numbers of heads a verdict on a text holds.
+"""The numbers of heads for which a verdict on a text is valid.
 
-A text whose sums run over all heads of a layer, held against another or against the model, stands at numbers of heads
-``H_1, H_2, ...`` for a sum of words: products of letters that are labelled by heads. Let ``d_l`` be the most heads of
-layer ``l`` that a product has, numbers of heads counted like heads. Such a sum does not change when the heads of a
-layer change places, but for those that the text calls by name. So the coefficient of a word depends on which of its
-labels are equal, or are those named, and not on the others. Where each layer has ``d_l`` heads beside the named ones,
-every such pattern occurs; the model's own words have at most two labels of a layer, one on each side.
+Consider a text whose sums run over all heads of a layer, compared with another or with the model. For given numbers of
+heads ``H_1, H_2, ...`` it is a sum of words: products of letters that are labelled by heads. Let ``d_l`` be the most
+heads of layer ``l`` in one product, where numbers of heads count like heads. The sum does not change when the heads of
+a layer are permuted, except those that the text calls by name. So the coefficient of a word depends only on which of
+its labels are equal to one another or to the named ones. If each layer has ``d_l`` heads besides the named ones, every
+such pattern occurs; the model's own words have at most two labels of a layer, one on each side.
 
-1. Each index stands on a letter in every product of its sum, and no number of heads is a factor. Then a word says what
-   its indices are, in each of the products that give it: its coefficient is the number of these, whatever ``H`` is.
-   Two sums are equal for every ``H`` when they are equal at one with ``H_l >= max(d_l, 2)`` beside the named heads.
-   With fewer heads there are fewer patterns, and nothing else.
-2. Otherwise an index that stands on no letter, or a number of heads, multiplies the coefficient by ``H_l``: it is a
-   polynomial of degree at most ``d_l`` in each ``H_l``. It is 0 for every ``H`` when it is 0 where each ``H_l`` takes
-   ``d_l + 1`` values from there on (:mod:`symcircuits.checking.counting`). Where the numbers of heads of several
-   layers are made of one symbol, the degrees in it are added.
+1. Each index labels a letter in every product of its sum, and no number of heads is a factor. Then a word determines
+   its indices in each of the products that give it: its coefficient is the number of these products, for every ``H``.
+   Two sums are equal for every ``H`` if they are equal for one with ``H_l >= max(d_l, 2)`` besides the named heads.
+   Fewer heads give fewer patterns, and no new ones.
+2. Otherwise an index that labels no letter, or a number of heads, multiplies the coefficient by ``H_l``: it is a
+   polynomial of degree at most ``d_l`` in each ``H_l``. It is 0 for every ``H`` if it is 0 where each ``H_l`` takes
+   ``d_l + 1`` values from there on (:mod:`symcircuits.checking.counting`). If the numbers of heads of several
+   layers contain the same symbol, the degrees in it are added.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ __all__ = [
     "of_families",
 ]
 
-MAX_COUNTS: Final = 32  # numbers of heads that are tried one after the other
-_OF_MODEL: Final = 2  # heads of a layer in one of the model's own words, at most
-_STREAM: Final = re.compile(r"[xX](?:_?(\d+))?(?:_?[a-z]+)?|(?:r|resid|[qkvzoaY])(?:_\w+)?")  # after so many layers
+MAX_COUNTS: Final = 32  # choices of numbers of heads that are tried
+_OF_MODEL: Final = 2  # most heads of a layer in one of the model's own words
+_STREAM: Final = re.compile(r"[xX](?:_?(\d+))?(?:_?[a-z]+)?|(?:r|resid|[qkvzoaY])(?:_\w+)?")  # streams
 _OF_LAYER: Final = re.compile(r"(?:[01]\.\.)?H[_^]?\(?(\d+)\)?(?:-1)?")
 _NAMED: Final = re.compile(r"L(\d+)H(\d+)")
 _NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*(\d+)|[A-Za-z]\}?\^\{?\(?(\d+)")  # heads by their numbers
@@ -65,10 +65,10 @@ _VARIABLE: Final = re.compile(r"[a-z](?:_?\w)?'*")
 
 
 class Needed(NamedTuple):
-    """How many heads a layer has to have, by layer, so that all families of terms are seen apart.
+    """The number of heads that each layer needs so that all families of terms are distinct.
 
-    ``degrees`` are the numbers of heads of a layer in one product, ``plain`` says that nothing is multiplied by a
-    number of heads. ``every``: no range and no label is of so many heads.
+    ``degrees`` are the numbers of heads of a layer in one product; ``plain``: nothing is multiplied by a number of
+    heads; ``every``: no range and no label depends on the number of heads.
     """
 
     heads: tuple[int, ...]
@@ -80,7 +80,7 @@ class Needed(NamedTuple):
 def needed(
     document: Document, roles: Roles, architecture: Architecture, target: str | None = None, base: int = 1
 ) -> Needed:
-    """What a text needs, from its sums, streams and labels alone. ``base``: that of ``H_1``.
+    """The heads that a text needs, from its sums, streams and labels. ``base``: that of ``H_1``.
 
     >>> from symcircuits.checking.grammar import read_document
     >>> from symcircuits.core.architecture import attention_only
@@ -118,7 +118,7 @@ def needed(
 
 
 def _degree(node: Node, layers: int, defined: dict[str, Any], inside: frozenset[str], base: int) -> tuple[int, ...]:
-    """How many heads of each layer stand in one product at most, numbers of heads counted like heads."""
+    """The most heads of each layer in one product; numbers of heads count like heads."""
     below = [_degree(child, layers, defined, inside, base) for child in children(node)]
     if isinstance(node, Name):
         text, _ = spelling_of(node)
@@ -146,7 +146,7 @@ def _degree(node: Node, layers: int, defined: dict[str, Any], inside: frozenset[
 
 
 def degrees_of(node: Node, layers: int, defined: Mapping[str, Node]) -> tuple[int, ...]:
-    """How many heads, and numbers of heads, of each layer one product has at most; ``defined``: names by their nodes.
+    """The most heads, and numbers of heads, of each layer in one product; ``defined``: names by their nodes.
 
     >>> from symcircuits.checking.grammar import read_document
     >>> document, _ = read_document("(1 + H_1)^2 H_2 + H_1")
@@ -161,13 +161,13 @@ def _at(layers: int, layer: int | None, n: int) -> tuple[int, ...]:
 
 
 def _is_count(node: Node) -> bool:
-    """Whether it holds nothing but numbers of heads: these are compared at other numbers already."""
+    """Whether it contains only numbers of heads: these are compared at other numbers already."""
     names = [n for n in nodes(node) if isinstance(n, Name)]
     return all(n.text == "H" for n in names) and not any(isinstance(n, BigSum) for n in nodes(node))
 
 
 def _every_index_stands(root: Node, roles: Roles) -> bool:
-    """Whether each index stands in every product of its sum, and no number of heads anywhere."""
+    """Whether each index occurs in every product of its sum, and a number of heads nowhere."""
     for node in nodes(root):
         if isinstance(node, Name) and node.text == "H" and node.scripts:
             return False
@@ -179,7 +179,7 @@ def _every_index_stands(root: Node, roles: Roles) -> bool:
 
 
 def _stands(name: str, node: Node) -> bool:
-    """Whether an index stands in every product."""
+    """Whether an index occurs in every product."""
     if isinstance(node, Name):
         return any(name in re.findall(r"[A-Za-z]+(?:_?\d+)?'*", p) for s in node.scripts for p in s.parts)
     if isinstance(node, Sum):
@@ -188,7 +188,7 @@ def _stands(name: str, node: Node) -> bool:
 
 
 def is_one_product(document: Document) -> bool:
-    """Whether it is one product and nothing else, under whatever sums.
+    """Whether it is a single product, under any sums.
 
     >>> from symcircuits.checking.grammar import read_document
     >>> [is_one_product(read_document(text)[0]) for text in (r"\\sum_h A^h X_0", "X_0 + P", "X_1 = X_0")]
@@ -199,11 +199,11 @@ def is_one_product(document: Document) -> bool:
 
 
 def numbers_for(architecture: Architecture, need: Needed) -> list[dict[Any, int]]:
-    """Numbers for the symbols of an architecture at which a text is decided; the first is the one that is shown.
+    """Numbers for the symbols of an architecture that decide a text; the first choice is shown.
 
-    More than one where numbers of heads multiply products: for each symbol as many values as its degree and one more.
-    No two symbols have the same number at first. Empty where that would be more than :data:`MAX_COUNTS`, or where the
-    numbers of heads are not polynomials in their symbols.
+    Several choices if numbers of heads multiply products: for each symbol one value more than its degree. In the first
+    choice all numbers are different. Empty if there would be more than :data:`MAX_COUNTS` choices, or if the numbers of
+    heads are not polynomials in their symbols.
 
     >>> from sympy import symbols
     >>> from symcircuits.core.architecture import attention_only
@@ -239,13 +239,13 @@ def numbers_for(architecture: Architecture, need: Needed) -> list[dict[Any, int]
 
 
 def _large(count: Any, at: Mapping[Any, int], wanted: int) -> bool:
-    """Whether a number of heads is a whole number there, and large enough."""
+    """Whether a number of heads is a whole number for this choice, and large enough."""
     number = as_whole(count.subs(at))
     return number is not None and number >= wanted
 
 
 def needed_by_sums(expression: Any, architecture: Architecture, target: str | None = None) -> Needed:
-    """What a SymPy expression with sums over heads needs."""
+    """The heads that a SymPy expression with sums over heads needs."""
     own: list[Any] = list(architecture.heads)
     counted = {s for n in own if as_whole(n) is None for s in n.free_symbols}
     names = " ".join([str(s) for s in expression.free_symbols] + [target or ""])
@@ -256,7 +256,7 @@ def needed_by_sums(expression: Any, architecture: Architecture, target: str | No
 
 
 def _degree_of(expression: Any, counted: set[Any]) -> tuple[int, bool]:
-    """How many sums over heads and numbers of heads one product has, and whether each index stands in all of its sum.
+    """The number of sums over heads and numbers of heads in one product, and whether each index is in all of its sum.
 
     >>> from sympy import Sum, symbols
     >>> h, g, H = symbols("h g H", integer=True)
@@ -279,7 +279,7 @@ def _degree_of(expression: Any, counted: set[Any]) -> tuple[int, bool]:
 
 
 def _stands_in(index: Any, expression: Any) -> bool:
-    """Whether an index stands in every product."""
+    """Whether an index occurs in every product."""
     if type(expression).__name__ in ("Add", "MatAdd"):
         return all(_stands_in(index, arg) for arg in expression.args)
     if type(expression).__name__ == "Indexed" or not expression.args or "Letter" in type(expression).__name__:
@@ -290,18 +290,18 @@ def _stands_in(index: Any, expression: Any) -> bool:
 def of_families(
     verdict: Verdict, architecture: Architecture, counts: Sequence[Mapping[Any, int]], decided: bool
 ) -> Verdict:
-    """A verdict at numbers of heads as one on families of terms, which says what was decided and how."""
+    """A verdict for given numbers of heads as one on families of terms, which says what was decided and how."""
     shown = "; ".join(", ".join(f"{symbol} = {n}" for symbol, n in at.items()) for at in counts)
     names = ", ".join(str(symbol) for symbol in counts[0])
     kept = [n for n in verdict.notes if not n.startswith("checked for")]
     if not verdict.right:
-        return replace(verdict, architecture=str(architecture), notes=(*kept, f"with so many heads: {shown}"))
+        return replace(verdict, architecture=str(architecture), notes=(*kept, f"for these numbers of heads: {shown}"))
     if not decided:
         shown = shown.replace("; ", " and ")
-        return replace(verdict, architecture=str(architecture), notes=(*kept, f"checked at {shown} alone"))
-    note = f"right for every {names}: decided at {shown}, as no product has more heads of one layer"
+        return replace(verdict, architecture=str(architecture), notes=(*kept, f"checked only for {shown}"))
+    note = f"right for every {names}: decided by {shown}, because no product has more heads of one layer"
     if len(counts) > 1:
-        note = f"right for every {names}: decided at {len(counts)} choices of them, in each at more than its degree"
+        note = f"right for every {names}: decided by {len(counts)} choices, with more values of each than its degree"
     if verdict.target != "equation" and verdict.count:
         families: Any = expand(architecture, verdict.target)
         generic = [_family_of(term.label) for term in verdict.terms]
@@ -322,5 +322,5 @@ def of_families(
 
 
 def _family_of(label: str) -> str:
-    """The label of the term of first heads that stands for a family."""
+    """The label of the term, of the first heads, that represents a family."""
     return re.sub(r"(L\d+H)\d+", r"\g<1>0", label)

@@ -1,4 +1,4 @@
-"""Every way to mean a text: readings, and ways to count layers, heads and ranges that are left out."""
+"""Every way to read a text: readings, and ways to count layers, heads and omitted ranges."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from symcircuits.core.text import setting
 __all__ = ["Attempt", "attempts"]
 
 _NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*\d+|[A-Za-z]\}?\^\{?\(?\d")  # heads by their numbers
-_LARGE: Final = 400  # products from which on the first reading that fits is kept
-_LARGEST: Final = 4_000  # from which on it is the first way to count as well
+_LARGE: Final = 400  # products: above this the first reading that fits is kept
+_LARGEST: Final = 4_000  # products: above this the first way to count is kept as well
 
 
 def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation: bool) -> list[Attempt]:
-    """The text under every reading in which it can be read, the best first; or the ReadError of the likeliest."""
+    """The text under every reading in which it can be read, the best first; else the ReadError of the likeliest."""
     roles = Roles(text.document)
     found: list[Attempt] = []
     total, long = [0], 0
@@ -32,7 +32,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
     theirs = text.code and bool(re.search(r"\bmodel\.W_|\bmodel\.blocks\b", text.document.source))
     for reading in readings_of(convention, text.code, theirs):
         if reading.columns and (text.strict or (text.code and reading.weights == "transformerlens")):
-            continue  # in code whose weights act on rows a token is a row
+            continue  # in code whose weights act on rows, a token is a row
         if not text.written and reading.weights != ("transformerlens" if convention == "transformerlens" else "paper"):
             continue
         ways = list(
@@ -42,7 +42,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
         )
         if text.code:
             ways = [w for w in ways if w.base == 0]
-        elif asked.every and any(re.search(r"H_\(?\d", b.over) for b in roles.bounds):  # as its symbols are called
+        elif asked.every and any(re.search(r"H_\(?\d", b.over) for b in roles.bounds):  # as its symbols are named
             ways = [w for w in ways if w.base == 1]
         best: list[Attempt] = []
         for way in ways:
@@ -58,7 +58,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
             except ReadError as fault:
                 faults.append(fault)
         if best:
-            best.sort(key=lambda a: (not a.right, a.wrongs, a.misfits))  # of equal ones the first stays the first
+            best.sort(key=lambda a: (not a.right, a.wrongs, a.misfits))  # a stable sort
             for one in best:
                 one.lead = best[0]
             found += best
@@ -66,8 +66,8 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
                 break
     if not found and not faults:  # no reading was tried
         raise ReadError(
-            f"a token is a row wherever the names that are printed here are used: {setting('convention', 'columns')} "
-            "is for formulas in other letters",
+            f"the names that symcircuits prints have a row for each token: {setting('convention', 'columns')} "
+            "is for formulas with other names",
             text.document.source,
         )
     if not found:
@@ -78,10 +78,10 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
 
 
 def _of_more_heads(best: Attempt, text: ReadText, roles: Roles, asked: Asked) -> None:
-    """Where a sum runs over the only head of a layer, whether the text is right for two heads there as well.
+    """Where a sum runs over the only head of a layer, also check the text with two heads there.
 
-    With one head a sum over heads and a head that nothing binds cannot be told apart. A layer whose heads are named
-    keeps them.
+    With one head, a sum over heads and a free head cannot be told apart. A layer whose heads are named keeps its
+    number of heads.
     """
     arch, source = asked.architecture, text.document.source
     named = {int(layer) for layer in re.findall(r"L(\d+)H\d", source)}
@@ -93,7 +93,7 @@ def _of_more_heads(best: Attempt, text: ReadText, roles: Roles, asked: Asked) ->
     try:
         other = asked._replace(architecture=arch.resized(heads))
         found = attempt_of(text, roles, best.reading, other, [0], {}, max(arch.heads) < 2)
-    except ValueError:  # with two heads it does not say which, or is too long
+    except ValueError:  # with two heads it is ambiguous, or too long
         return
     wrong = found.wrong
     if wrong and wrong.verdict.mistake != "count" and not any(name[0] == "@" for name in found.free):
@@ -111,7 +111,7 @@ def _uses(roles: Roles) -> bool:
 
 
 def _likeliest(faults: list[ReadError]) -> ReadError:
-    """The error of the first reading, or that which got furthest."""
+    """The error of the first reading, or of the reading that got furthest."""
     return max(faults, key=lambda f: (f is faults[0], f.position))
 
 
@@ -124,7 +124,7 @@ def _asked(asked: Asked, reading: Reading, own_notation: bool) -> Asked:
 
 
 def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
-    """Those in which the products fit first, in the order in which readings are likely."""
+    """Attempts whose products fit come first, then by how likely the reading is."""
     order = {id(a): i for i, a in enumerate(found)}
 
     def rank(one: Attempt) -> tuple[bool, int, int]:

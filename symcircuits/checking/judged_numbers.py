@@ -1,4 +1,4 @@
-"""Whether a number of terms is right: here, or for every number of heads as a polynomial."""
+"""Judges a number of terms: for the given numbers of heads, or for all as a polynomial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["JudgedNumbers"]
 
 
 class JudgedNumbers:
-    """The part of a judge that looks at numbers of terms."""
+    """The part of a judge that checks numbers of terms."""
 
     claim: Claim
     meaning: Meaning
@@ -31,36 +31,38 @@ class JudgedNumbers:
 
     @abstractmethod
     def made(self, message: str, mistake: str | None, **more: Any) -> Verdict:
-        """A verdict on something that is not an expansion."""
+        """A verdict on a claim that is not about an expansion."""
 
     @abstractmethod
     def right(self, message: str, where: tuple[str, ...] = (), target: str = "equation") -> Outcome:
-        """Right, if need be under hypotheses."""
+        """Right, possibly under hypotheses."""
 
     def counted(self) -> Outcome:
-        """How many terms there are: in all, of an order, of a composition type."""
+        """Compare a number of terms: in all, of an order, or of a composition type."""
         arch, kind, given = self.asked.architecture, self.claim.own, self.claim.side
         targets = [self.claim.target] if self.claim.target else arch.targets(arch.all_heads[-8:])
         counts = {target: number_of_terms(expand(arch, target), kind) for target in targets}
         found = {target: count for target, count in counts.items() if count is not None}
         if not found:
-            raise self.meaning.fault(f"N_{kind[:20]} is not read: N, N_0, N_1, N_none, N_Q, ... are", self.claim.at)
+            raise self.meaning.fault(
+                f"unknown number of terms N_{kind[:20]}: write N, N_0, N_1, N_none, N_Q, ...", self.claim.at
+            )
         here, told = [t for t, count in found.items() if count == given], self.claim.counted
         heads = ", ".join(map(str, arch.heads))
         if told is None:
             if here:
                 general = terms_polynomial(arch, here[0], kind)
                 also = f"; for any numbers of heads it is {polynomial_text(general)}" if general else ""
-                said = f"{given:,} is that number of terms of {here[0]}, with {heads} heads by layer{also}."
+                said = f"{given:,} is the number of such terms of {here[0]}, with {heads} heads by layer{also}."
                 return self.right(said, (), here[0])
             target, count = next(iter(found.items()))
-            return self.miscounted(f"of {target} it is {count:,}, not {given:,}.", target)
+            return self.miscounted(f"for {target} it is {count:,}, not {given:,}.", target)
         return self.counted_in_heads(told, found, here)
 
     def counted_in_heads(self, told: Count, found: dict[str, int], here: list[str]) -> Outcome:
-        """A number in the numbers of heads, held against those of the targets, which have so many terms here."""
+        """Compare a polynomial in numbers of heads with the targets' numbers of terms; ``here``: equal for these."""
         arch, kind, wrong, of = self.asked.architecture, self.claim.own, "", next(iter(found))
-        first = [] if self.asked.every else here  # where numbers are symbols, those that stand for them say nothing
+        first = [] if self.asked.every else here  # for symbolic numbers, one choice proves nothing
         for target in dict.fromkeys((*first, *(t for t, count in found.items() if count), *found)):
             general = terms_polynomial(arch, target, kind)
             if general is None:
@@ -68,17 +70,19 @@ class JudgedNumbers:
             general = diagonal(general) if told.along else general
             text, says = (polynomial_text(p, told.along) for p in (general, told.polynomial))
             if general == told.polynomial:
-                return self.right(f"{says} is that number of terms of {target}, for every number of heads.", (), target)
+                return self.right(
+                    f"{says} is the number of such terms of {target}, for every number of heads.", (), target
+                )
             if not wrong:
                 equal = numbers_where_equal(general, told.polynomial, told.along)
-                but = f"; they are equal where {equal}, for example" if equal else ""
-                wrong, of = f"of {target} it is {text}, not {says}{but}.", target
-        if not wrong and here:  # not known as a polynomial: compared here alone
+                but = f"; they are equal for example where {equal}" if equal else ""
+                wrong, of = f"for {target} it is {text}, not {says}{but}.", target
+        if not wrong and here:  # the polynomial is not known: compared only for these numbers of heads
             heads = ", ".join(map(str, arch.heads))
-            return self.right(f"{self.claim.side:,} is that number of terms of {here[0]}, with {heads} heads by layer.",
-                              (), here[0])  # fmt: skip
-        return self.miscounted(wrong or f"of {of} it is {found[of]:,}, not {self.claim.side:,}.", of)
+            said = f"{self.claim.side:,} is the number of such terms of {here[0]}, with {heads} heads by layer."
+            return self.right(said, (), here[0])
+        return self.miscounted(wrong or f"for {of} it is {found[of]:,}, not {self.claim.side:,}.", of)
 
     def miscounted(self, message: str, target: str) -> Outcome:
-        """A number that is not that of the terms of a target."""
+        """A number that differs from the number of terms of a target."""
         return Outcome(self.made(message, "count", target=target), self.claim.at, 100)

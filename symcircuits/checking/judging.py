@@ -1,4 +1,4 @@
-"""Whether a claim is right: of the model, equal to another side, or by itself a term, a circuit, or what is added."""
+"""Judges a claim: about the model, equal to another side, or by itself a term, a circuit, or what a head adds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from symcircuits.core.text import amount
 __all__ = ["judged"]
 
 _LISTED: Final = 20
-_NORMED: Final = (*labelled_by("norm"), "C")  # what norms bring into a product
+_NORMED: Final = (*labelled_by("norm"), "C")  # what norms add to a product
 _NORM_WORD: Final = r"\b(?:norms?|layer-?norms?|LN|RMS\w*)\b"
 _LEFT_OUT: Final = r"\b(?:ignor|neglect|omit|without|freez|frozen|fold|left out|leav|drop)\w*\b"
 _SAID_OF_NORMS: Final = re.compile(rf"(?i){_LEFT_OUT}[^\n.]{{0,30}}{_NORM_WORD}|{_NORM_WORD}[^\n.]{{0,30}}{_LEFT_OUT}")
@@ -71,7 +71,7 @@ def judged(claim: Claim, meaning: Meaning, asked: Asked) -> Outcome:
 
 @lru_cache(maxsize=4)
 def _leaves_norms_out(source: str) -> bool:
-    """Whether a text says so; looked for once, as every line of it may ask."""
+    """Whether a text says that norms are left out; cached, because every line of it may ask."""
     return _SAID_OF_NORMS.search(source) is not None
 
 
@@ -83,7 +83,7 @@ class _Judge(JudgedNumbers):
         self.as_read = Notation(CONVENTIONS[asked.convention], asked.notation.symbols)
 
     def slip(self) -> str:
-        """What is said of a formula that the paper prints otherwise than its own definitions have it; else nothing."""
+        """A remark on a formula that the paper prints differently from its own definitions; else empty."""
         if len(self.words) != 1:
             return ""
         letters = self.spelling.unfuse(self.words[0].letters, ("X0",))
@@ -101,7 +101,7 @@ class _Judge(JudgedNumbers):
 
     # ----------------------------------------------------------------------------------------- three kinds
     def target(self) -> Outcome:
-        """Of the model: all terms, each once."""
+        """About the model: all terms, each once."""
         claim, target = self.claim, self.claim.target or ""
         circuit = claim.own == "C_QK" and not self.of_tokens
         case = Case(Formula(self.words, None if circuit else target), self.asked)
@@ -122,7 +122,7 @@ class _Judge(JudgedNumbers):
         assert self.claim.against is not None
         right = self.claim.against.words
         if not self.words and not right:
-            return self.right("these are the same number.")
+            return self.right("both sides are the same number.")
         found = compared(self.words, right, self.spelling)
         if found.equal:
             return self.right(f"these are equal, {amount(len(self.words), 'product')} on this side.", found.where)
@@ -152,13 +152,13 @@ class _Judge(JudgedNumbers):
             if added.right or (added.cost < 10_000 and added.cost <= self.outcome(case, verdict, claim).cost):
                 return added
         elif verdict.mistake == "missing-terms" and self.asked.target is None and not case.circuit:
-            added = self.added()  # a stream on the way, or what a head adds
+            added = self.added()  # an intermediate stream, or what a head adds
             if added.right:
                 return added
         return self.outcome(case, verdict, claim)
 
     def named(self) -> Outcome | None:
-        """What the names of queries, keys, values and patterns say."""
+        """A name of queries, keys, values or a pattern, compared with what it names."""
         heads = sorted(heads_of(self.words))[-1:] or list(
             self.asked.architecture.all_heads[:1]
         )  # what it reads is before
@@ -180,16 +180,16 @@ class _Judge(JudgedNumbers):
     # -------------------------------------------------------------------------------------------- outcomes
     @property
     def of_tokens(self) -> bool:
-        """Whether tokens or patterns stand in it."""
+        """Whether it contains tokens or patterns."""
         return any("token" in self.meaning.sizes.of(f.letter) for w in self.words for f in w.factors)
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it is what one head reads of what another writes: two matrices."""
+        """Whether it is a virtual weight, what one head reads of the output of another: two matrices."""
         return all(len(w.factors) == 2 for w in self.words) and len(self.words) == 1
 
     def outcome(self, case: Case, verdict: Verdict, claim: Claim) -> Outcome:
-        """A verdict of a case, with the place of its fault."""
+        """The verdict of a case, with the place of its fault."""
         if verdict.right:
             return Outcome(verdict, claim.at)
         at = None
@@ -204,7 +204,7 @@ class _Judge(JudgedNumbers):
         return Outcome(verdict, claim.at if at is None else at, cost or 1)
 
     def place(self, wrong: Letters, right: Letters) -> int | None:
-        """Where a product is wrong; where its letters come from several definitions, where they were joined."""
+        """The place where a product is wrong; if its letters come from several definitions, where they were joined."""
         found = place_of(self.words, wrong, right, self.spelling)
         if found is None:
             return None
@@ -212,14 +212,14 @@ class _Judge(JudgedNumbers):
         source = self.meaning.source
         rows = {source.count("\n", 0, a) for a in about if a < self.claim.at}
         plain = {source.count("\n", 0, p) for p in self.meaning.plain}
-        rightly = source.count("\n", 0, at) in plain  # so that it is used wrongly
+        rightly = source.count("\n", 0, at) in plain  # so its use is wrong
         return self.claim.at if len(rows) > 1 or rightly else at
 
     def incomplete(self, case: Case) -> int | None:
-        """Of scores that are put together from several lines: the one that lacks what is missing, if one does.
+        """For scores that are built in several lines: the line that lacks the missing products, if there is one.
 
-        It holds some products of query and key sides, neither all queries of its keys nor all keys of its queries;
-        with what is missing it does.
+        It has some products of query and key sides, but neither all queries of its keys nor all keys of its queries;
+        with the missing products it has.
         """
         expansion = case.expansion
         if not expansion.readout.bilinear or expansion.count > _SEARCHED:
@@ -250,14 +250,14 @@ class _Judge(JudgedNumbers):
         return front + " @ ".join(self.letter_text(f) for f in letters)
 
     def letter_text(self, letter: Letter) -> str:
-        """A letter; one that stands for anything by its own name."""
+        """A letter; a generic letter by its own name."""
         for name, generic in self.claim.generic.items():
             if letter.name == generic.name:
                 return name + ".T" * letter.transposed
         return letter_text(*letter, self.as_read)
 
     def made(self, message: str, mistake: str | None, **more: Any) -> Verdict:
-        """A verdict on something that is not an expansion."""
+        """A verdict on a claim that is not about an expansion."""
         asked = self.asked
         start = "Right" if mistake is None else f"Wrong ({mistake})"
         return Verdict(
@@ -266,7 +266,7 @@ class _Judge(JudgedNumbers):
         )  # fmt: skip
 
     def right(self, message: str, where: tuple[str, ...] = (), target: str = "equation") -> Outcome:
-        """Right, if need be under hypotheses."""
+        """Right, possibly under hypotheses."""
         return Outcome(self.made(message, None, where=where, target=target), self.claim.at)
 
     def found(self, finding: Finding, otherwise: Outcome) -> Outcome:
@@ -276,7 +276,7 @@ class _Judge(JudgedNumbers):
         return Outcome(verdict, finding.at, 500)
 
     def different(self, found: Difference, what: str, right: Sequence[RawWord], target: str = "equation") -> Outcome:
-        """Wrong: not equal to something known."""
+        """Wrong: not equal to a known value."""
         missing = [key for key, _ in found.missing]
         extra = [key for key, _ in found.extra]
         texts = Texts(len(missing), tuple(self.text(k[1], k[0]) for k in missing[:_LISTED]))
@@ -290,7 +290,7 @@ class _Judge(JudgedNumbers):
         if count > 0 and any(k == (scales, letters) for k in ((s, ls) for (s, ls) in self._keys(right))):
             at = self.place(letters, ())
             mistake = "bias-per-head" if any(f.glyph[:2] == "b_" for f in letters) else "extra-terms"
-            message = f"{self.text(letters, scales)} stands there {count:,} times too often."
+            message = f"{self.text(letters, scales)} occurs {amount(count, 'time')} too often."
             verdict = self.made(message, mistake, doubled=too_much, missing=texts, target=target)
             return Outcome(verdict, self.claim.at if at is None else at, cost)
         near = counterpart(letters, [k[1] for k in missing] or [k[1] for k in self._keys(right)], self.spelling)
@@ -314,7 +314,7 @@ class _Judge(JudgedNumbers):
 
     # ------------------------------------------------------------------------------------------ hypotheses
     def under_hypotheses(self, case: Case, target: str, verdict: Verdict) -> Outcome | None:
-        """Whether it is right where something is taken for granted that is said then."""
+        """The verdict where it is right under a hypothesis, which is stated; else None."""
         expansion = case.expansion
         if expansion.count > _SEARCHED or expansion.target != target:
             return None
@@ -337,7 +337,7 @@ class _Judge(JudgedNumbers):
         return None
 
     def without_norms(self, target: str) -> Outcome | None:
-        """Whether a sum is right where the model has no norms, of a text that says that it leaves them out."""
+        """The verdict where a sum is right for the model without norms and the text says that it leaves them out."""
         architecture = self.asked.architecture
         if not architecture.norm or architecture.qk_norm or len(self.words) < 2:
             return None
@@ -353,9 +353,9 @@ class _Judge(JudgedNumbers):
         where = (NO_NORMS, *((UNSCALED,) if case.unscaled else ()))
         return Outcome(replace(verdict, where=where, architecture=str(architecture)), self.claim.at)
 
-    # ------------------------------------------------------------------------------- what else there is to be
+    # ------------------------------------------------------------------------------- parts of what is computed
     def fragment(self, case: Case) -> Outcome | None:
-        """A part of a circuit: some neighbours among the weights of a term, as they stand or transposed."""
+        """A part of a circuit: adjacent weights of a term, as written or transposed."""
         if len(self.words) != 1 or abs(self.words[0].coefficient) != 1 or self.words[0].scales:
             return None
         letters = self.spelling.fuse(self.words[0].letters)
@@ -371,12 +371,12 @@ class _Judge(JudgedNumbers):
                 inner = tuple(f for f in weights if "token" not in self.meaning.sizes.of(f))
                 for turned in (inner, transpose(inner)):
                     windows = [turned[i : i + len(spelled)] for i in range(len(turned) - len(spelled) + 1)]
-                    if turned != inner:  # what meets as key and query is another circuit than as query and key
+                    if turned != inner:  # key and query is another circuit than query and key
                         windows = [w for w in windows if sum(f.glyph in READERS for f in w) < 2]
                     same = self.spelling.canonical(spelled)
                     if any(self.spelling.canonical(w) == same for w in windows) and len(spelled) > 1:
-                        return self.right("these weights stand side by side in a term: what one reads of what the "
-                                          "other writes.", (), target)  # fmt: skip
+                        return self.right("these weights are adjacent in a term: one reads what the other "
+                                          "writes.", (), target)  # fmt: skip
                     if reordered := next((w for w in windows if sorted(w) == sorted(spelled)), None):
                         best = Counterpart(reordered, (Edit("order"),), 0), target
                     for size in (0, 1):
@@ -397,7 +397,7 @@ class _Judge(JudgedNumbers):
         return Outcome(verdict, self.claim.at if at is None else at, near.cost)
 
     def added(self) -> Outcome:
-        """What a head or a layer adds, a stream on the way, or the part of one that every token has."""
+        """What a head or a layer adds, an intermediate stream, or the part of it that is the same for every token."""
         best: Outcome | None = None
         constant = self.constant()
         if constant is not None:
@@ -411,11 +411,11 @@ class _Judge(JudgedNumbers):
             if len(found.extra) < len(self.words) and (best is None or outcome.cost < best.cost):
                 best = outcome
         if best is None:
-            return Outcome(self.made("this is nothing that the model computes.", "unknown"), self.claim.at, 10_000)
+            return Outcome(self.made("the model does not compute this.", "unknown"), self.claim.at, 10_000)
         return best
 
     def constant(self) -> Outcome | None:
-        """What a layer adds to every token alike, as one vector: its biases."""
+        """The biases of a layer, which it adds to every token, as one vector."""
         if self.of_tokens or not any(f.letter.glyph[:2] == "b_" for w in self.words for f in w.factors):
             return None
         best: Outcome | None = None
@@ -429,8 +429,8 @@ class _Judge(JudgedNumbers):
                 found = compared(self.words, way, self.spelling)
                 where = (ROWS_SUM,) if any(f.letter.glyph == "A" for w in fixed for f in w.factors) else ()
                 if found.equal and right:
-                    return self.right(f"this is what layer {layer} adds to every token alike.", where)
-                outcome = self.different(found, f"what layer {layer} adds to every token alike", way)
+                    return self.right(f"this is what layer {layer} adds to every token.", where)
+                outcome = self.different(found, f"what layer {layer} adds to every token", way)
                 if way and len(found.extra) < len(self.words) and (best is None or outcome.cost < best.cost):
                     best = outcome
         return best

@@ -1,4 +1,4 @@
-"""What a name stands for where the text does not define it: letters, streams, queries and keys, numbers of heads."""
+"""Names that the text does not define: letters, streams, queries and keys, numbers of heads."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class KnownNames(Ranges):
     """The usual meaning of names."""
 
     def normed(self, node: Name) -> str:
-        """The label of the norm out of which ``Y^{L0}`` comes, as derivations print it; empty for all other names."""
+        """The label of the norm whose output is ``Y^{L0}``, as derivations print it; empty for all other names."""
         labels = [p for s in node.scripts for p in s.parts]
         printed = node.text == "Y" and len(labels) == 1 and self.architecture.norm
         known = [f"L{layer}" for layer in range(self.architecture.n_layers)] + [FINAL] * self.architecture.unembed
         return labels[0] if printed and labels[0] in known and "Y" not in self.definitions else ""
 
     def _strict(self, node: Name) -> Value | None:
-        """A symbol as it is printed in text: a known name, with the label of a head, layer or norm in brackets."""
+        """The value of a symbol as printed in text, a known name with a label in brackets; None for other names."""
         labels = [p for s in node.scripts for p in s.parts]
         text, _, owner = node.text.rpartition("_")
         known = self.names.knows(node.text) or (
@@ -68,7 +68,7 @@ class KnownNames(Ranges):
         return self._letter("t", None, node.at, row)
 
     def _usual(self, node: Name, env: Environment) -> Value:
-        """What a name stands for where the text does not define it."""
+        """The meaning of a name that the text does not define."""
         glyph, labels = self._glyph(node)
         positions = tuple(p for p in split_indices(labels) if p in self.roles.positions)
         turned = text_is_rotation(node) and (positions or (labels and not re.fullmatch(ANY_OWNER, labels[0])))
@@ -96,12 +96,12 @@ class KnownNames(Ranges):
         return self._letter(spelling_of(node)[0], labels[0] if labels else None, node.at)
 
     def _number_of_heads(self, node: Name, env: Environment) -> Value:
-        """``H_1``, how many heads a layer has, and its powers."""
+        """``H_1``, the number of heads of a layer, and its powers."""
         below = [p for s in node.scripts if s.kind == "sub" for p in s.parts]
         above = [p for s in node.scripts if s.kind == "super" for p in s.parts]
         if not below:
             if len(set(self.heads)) != 1:
-                raise self.fault("H does not say of which layer: write H_1", node.at)
+                raise self.fault("H does not say which layer: write H_1", node.at)
             heads = self.heads[0]
         else:
             written = int(below[0]) if below[0].isdigit() else self._asked(below[0], "layer", env, node.at)
@@ -155,7 +155,7 @@ class KnownNames(Ranges):
         ]
 
     def _of_norm(self, glyph: str, at: int) -> Value:
-        """A gain whose norm is told by what stands beside it."""
+        """A gain whose norm is inferred from its neighbours."""
         if not self.names.knows(glyph):
             self.names.letter(glyph, None, at)
         return letter_value(Letter(glyph, "?"), at)
@@ -178,7 +178,7 @@ class KnownNames(Ranges):
         return self._turned(placed(self.quantities.stream(point), at, row))
 
     def _turned(self, value: Value) -> Value:
-        """What has a row for each token, as this reading has it."""
+        """A value with a row for each token, in the orientation of this reading."""
         return self.algebra.transposed(value, 0) if self.reading.columns else value
 
     def _side(self, node: Name, labels: tuple[str, ...], positions: tuple[str, ...], env: Environment) -> Value:
@@ -218,12 +218,12 @@ class KnownNames(Ranges):
         return self._turned(placed(self.quantities.head(head), node.at))
 
     def _sliced(self, value: Value, parts: Sequence[str], at: int) -> Value:
-        """Rows and columns taken of a matrix in code: those of tokens are ``t M t^T``, all others the matrix itself."""
+        """Rows and columns of a matrix in code: those of tokens are ``t M t^T``, all others the matrix itself."""
         t = Chain((RawFactor(Letter("t"), at),))
         out = []
         for w in value:
             if not w.slots or len(w.slots) != 1:
-                raise self.fault("only matrices are sliced", at)
+                raise self.fault("only matrices can be sliced", at)
             chain = w.slots[0]
             row, col = self.sizes.ends(chain)
             if parts and "token" in parts[0] and row == "input":

@@ -1,7 +1,7 @@
-"""Which head or layer a label names, and after how many layers a stream is; free variables are asked for.
+"""The head or layer that a label names, and the layers before a stream; free variables get a value.
 
-A head or layer that is named by a variable which no sum binds is *free*: :class:`Free` asks for it, and whoever reads
-the text tries every head it may be.
+A variable for a head or layer that no sum binds is *free*: :class:`Free` asks for its value, and the caller tries
+every head that it may be.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _ADJECTIVES: Final = (
     "heads",
     "total",
     "virtual",
-)  # words that say what kind of matrix it is, not of which head
+)  # words for the kind of a matrix, not for its head
 _LAYER_LABEL: Final = re.compile(r"L\d+")  # L1 in the label (L1, h), counted from 0 as in L1H0
 
 
 class Free(Exception):
-    """A variable that nothing binds: a head, a layer, or the number of a head in its layer."""
+    """A free variable needs a value: a head, a layer, or the number of a head in its layer."""
 
     def __init__(self, name: str, role: str, at: int = 0) -> None:
         super().__init__(name)
@@ -58,7 +58,7 @@ class Free(Exception):
 
 
 class Finding(NamedTuple):
-    """What is wrong whatever it is compared with."""
+    """A fault that does not depend on what the side is compared with."""
 
     mistake: str
     message: str
@@ -66,9 +66,9 @@ class Finding(NamedTuple):
 
 
 class Together(NamedTuple):
-    """The free variables of one equation: whether different ones stand for one head.
+    """The free variables of one equation: whether different ones are the same head.
 
-    ``clashes``: whether one stands for a head that is called by its label as well.
+    ``clashes``: whether one is a head that is also named by its label.
     """
 
     names: set[str]
@@ -78,18 +78,18 @@ class Together(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """What a name was said to be: ``parts`` are the variables of its labels or arguments."""
+    """The definition of a name: ``parts`` are the variables of its labels or arguments."""
 
     node: Node
     parts: tuple[str, ...]
     called: bool = False
-    before: Definition | None = None  # what the name stood for in its own definition
+    before: Definition | None = None  # the meaning of the name inside its own definition
 
 
 class Labels:
-    """What the labels of one text stand for under one reading, with its free variables assigned.
+    """The meaning of the labels of one text under one reading, with its free variables assigned.
 
-    ``pattern_of``: what a softmax of a value is (:mod:`symcircuits.checking.patterns`).
+    ``pattern_of``: the value of a softmax (:mod:`symcircuits.checking.patterns`).
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Labels:
         self.pattern_of = pattern_of
         flips = "transformerlens" if reading.weights == "transformerlens" else "row"
         self.architecture, self.reading, self.roles, self.source = architecture, reading, roles, source
-        self.heads = architecture.heads  # how many heads H_1, H_2, ... are
+        self.heads = architecture.heads  # the values of H_1, H_2, ...
         self.names = Names(architecture, Notation(flips, notation.symbols), source)
         spelling = Spelling(architecture)
         shared = {h.label: architecture.key_value(h) for h in architecture.all_heads}
@@ -108,15 +108,15 @@ class Labels:
         self.quantities = Quantities(architecture, Algebra(self.sizes, source))
         self.definitions: dict[str, Definition] = {}
         self.findings: list[Finding] = []
-        self.tokens: set[str] = {"t"}  # the names of what the model is applied to
-        self.opaque = False  # whether x stands for itself
-        self.before = 0  # after how many layers the stream is that stands on the left
-        self.every = False  # whether it is asked for every number of heads
-        self.generic: dict[str, Letter] = {}  # names that stand for any pattern, weights or rows
+        self.tokens: set[str] = {"t"}  # names of the input of the model
+        self.opaque = False  # whether x is any stream
+        self.before = 0  # the number of layers before the stream on the left-hand side
+        self.every = False  # whether the question is for every number of heads
+        self.generic: dict[str, Letter] = {}  # names of arbitrary patterns, weights or rows
         self.free: Mapping[str, Assigned] = {}  # the free variables
-        self.together: list[Together] = []  # those that each equation asked for
-        self.nested = 1  # terms of the sums around
-        self.plain: list[int] = []  # where the text defines W_OV or W_QK of a head as it is
+        self.together: list[Together] = []  # those of each equation
+        self.nested = 1  # number of terms of the enclosing sums
+        self.plain: list[int] = []  # places where the text defines W_OV or W_QK of a head correctly
         self.noted = Noted()
 
     def fault(self, message: str, at: int) -> ReadError:
@@ -124,7 +124,7 @@ class Labels:
         return ReadError(message, self.source, at)
 
     def _asked(self, name: str, role: str, env: Environment, at: int = 0) -> Assigned:
-        """What a variable stands for; ``l+1`` comes after ``l``, and in code layer -1 is the last."""
+        """The value of a variable; ``l+1`` comes after ``l``, and in code layer -1 is the last."""
         if name not in env:
             if role == "layer" and re.fullmatch(r"-\d{1,9}", name):
                 return self._from_end(name, self.architecture.n_layers, "layer", at)
@@ -140,13 +140,13 @@ class Labels:
         return env[name]
 
     def _as(self, name: str, role: str, at: int) -> None:
-        """Note what a variable is asked for; ReadError where it was asked for something else."""
+        """Record what a variable is used as; ReadError if it was used as something else."""
         before, _ = self.noted.roles.setdefault(name, (role, at))
         if {before, role} == {"layer", "number"}:
-            raise self.fault(f"{name} stands for a layer in one place and for the number of a head in another", at)
+            raise self.fault(f"{name} is a layer in one place and the number of a head in another", at)
 
     def note(self, noted: Noted) -> None:
-        """Add what was noted of a side."""
+        """Add the records of a side."""
         own = self.noted
         for name, (role, at) in noted.roles.items():
             self._as(name, role, at)
@@ -158,19 +158,19 @@ class Labels:
         own.unscaled |= noted.unscaled
 
     def _from_end(self, written: str, count: int, what: str, at: int) -> int:
-        """A number counted from the last, -1, as it would be written."""
+        """A number counted from the end, -1 for the last, as the text would write it."""
         if int(written) + count < 0:
             raise self.fault(f"there is no {what} {written}: there are {count}", at)
         return int(written) + count + self.reading.base
 
     def _remember(self, parts: Sequence[str], label: str, env: Environment) -> str:
-        """Keep how a head was written, to tell whether different variables stand for one head."""
+        """Record how a head was written, to know whether different variables are the same head."""
         if all(env.get(p) is self.free.get(p) for p in parts):  # no sum binds it
             self.noted.named.setdefault(label, set()).add(tuple(parts))
         return label
 
     def together_in(self, names: set[str], at: int) -> Together:
-        """How the free variables of the equation that was read stand for heads."""
+        """The heads of the free variables of the equation that was read."""
         free = [{way: not self.free.keys().isdisjoint(way) for way in ways} for ways in self.noted.named.values()]
         merged = any(len(ways) > 1 and any(ways.values()) for ways in free)
         return Together(names, merged, any(set(ways.values()) == {True, False} for ways in free), at)
@@ -184,11 +184,11 @@ class Labels:
             return f"L{self._layer_of(self._asked('@layer', 'layer', env, at), at)}"
         written = int(labels[0]) if labels[0].isdigit() else self._asked(labels[0], "layer", env, at)
         if isinstance(written, Head):
-            raise self.fault(f"{labels[0]} is a head, where a layer stands", at)
+            raise self.fault(f"{labels[0]} is a head, but a layer is expected here", at)
         return f"L{self._layer_of(written, at)}"
 
     def _layer_written(self, label: str, env: Environment, at: int) -> int:
-        """The layer of a label of two parts, counted as the text counts."""
+        """The layer of a label of two parts, as the text counts layers."""
         if label.isdigit():
             return int(label)
         if _LAYER_LABEL.fullmatch(label):
@@ -197,7 +197,7 @@ class Labels:
             raise self.fault(f"{label} cannot be read as the number of a layer: write (1, h) or L1", at)
         written = self._asked(label, "layer", env, at)
         if isinstance(written, Head):
-            raise self.fault(f"{label} is a head, where the number of a layer stands", at)
+            raise self.fault(f"{label} is a head, but the number of a layer is expected here", at)
         return written
 
     def _layer_of(self, written: Assigned, at: int) -> int:
@@ -208,14 +208,14 @@ class Labels:
         return layer
 
     def _number_of(self, name: str, env: Environment, at: int) -> int:
-        """The number of a layer by its variable."""
+        """The number of the layer that a variable names."""
         found = self._asked(name, "layer", env, at)
         if isinstance(found, Head):
-            raise self.fault(f"{name} is a head, where the number of a layer stands", at)
+            raise self.fault(f"{name} is a head, but the number of a layer is expected here", at)
         return found
 
     def _glyph(self, node: Name) -> tuple[str, tuple[str, ...]]:
-        """The symbol that a name stands for, and its labels; no symbol where it is not one."""
+        """The symbol that a name means, and its labels; an empty symbol if it is not one."""
         text, labels = node.text, [p for s in node.scripts if s.kind != "sub" for p in s.parts]
         below = [p for s in node.scripts if s.kind == "sub" for p in s.parts]
         quoted = [p for p in labels if p[:1] in "'\""]
@@ -237,7 +237,7 @@ class Labels:
         return usual if name.lower() != "p" or name == "P" else ""
 
     def _head(self, labels: tuple[str, ...], env: Environment, at: int, glyph: str) -> str:
-        """The label of the head that the labels of a letter name."""
+        """The label of the head that a letter's labels name."""
         arch, base = self.architecture, self.reading.base
         parts = [p for p in labels if p not in _ADJECTIVES or p in env]
         said = ("@head", *[p for p in labels if p in _ADJECTIVES and p not in env])
@@ -261,20 +261,20 @@ class Labels:
                     raise self.fault(f"{first} is not the name of a head", at)
                 n, by = head.number, int(found[3])
                 if not by:
-                    raise self.fault("a division by zero", at)
+                    raise self.fault("division by zero", at)
                 group = n // by if found[2] == "//" else n % by
                 letter = "G" if glyph in SHARED and f"L{head.layer}G{group}" in arch.key_values(head.layer) else "H"
                 return f"L{head.layer}{letter}{group}"
             if found := re.fullmatch(r"G\((\w+)\)", first):
                 return str(self._asked(found[1], "head", env, at))
             if _LAYER_LABEL.fullmatch(first) and first not in env:
-                raise self.fault(f"{first} is a layer, where a head stands: write {first}H0", at)
+                raise self.fault(f"{first} is a layer, but a head is expected here: write {first}H0", at)
             if not _VARIABLE.fullmatch(first) and not re.fullmatch(r"[a-z]{3,20}", first):
-                return first  # an error will say what is wrong with it
+                return first  # the caller reports what is wrong with it
             value = self._asked(first, "head", env, at)
             return self._remember(parts, str(value) if isinstance(value, Head) else self._numbered(value, at), env)
         if any(re.fullmatch(r"[Ll]\d+[HhGg]\d+|\d+\.\d+", p) for p in parts):
-            raise self.fault("a second label: a symbol has one, e.g. W_OV[L0H1]", at)
+            raise self.fault("a symbol has only one label, e.g. W_OV[L0H1]", at)
         layer, number_ = parts[0], parts[1]
         if len(parts) > 2:
             raise self.fault(f"a head has a layer and a number, not {len(parts)} labels", at)
@@ -290,22 +290,22 @@ class Labels:
             return self._remember(parts, str(written), env)
         start = 0 if any(s.isdigit() and int(s) == 0 for s in (layer, number_)) else base
         if layer.isdigit() and number_.isdigit() and start != base:
-            raise self.fault(f"there is no number 0 where heads are counted from {base}", at)
+            raise self.fault(f"there is no head 0: heads are counted from {base}", at)
         index = self._layer_of(at_layer, at)
         return self._remember(parts, f"L{index}H{written - base}", env)
 
     def head_called(self, label: str, at: int) -> Head:
-        """The head of that label; ReadError where there is none."""
+        """The head with this label; ReadError if there is none."""
         try:
             return self.architecture.head(label)
         except ValueError as fault:
             raise self.fault(str(fault), at) from None
 
     def _numbered(self, written: int, at: int) -> str:
-        """A head by one number: of its layer where every layer has one head, its own where there is one layer."""
+        """A head given by one number: the layer if every layer has one head, the head if there is one layer."""
         arch, n = self.architecture, written - self.reading.base
         if n < 0:
-            raise self.fault(f"there is no number {written}, counted from {self.reading.base}", at)
+            raise self.fault(f"there is no head or layer {written}, counted from {self.reading.base}", at)
         if arch.n_layers == 1:
             return f"L0H{n}"
         if max(arch.heads) == 1:
@@ -313,7 +313,7 @@ class Labels:
         raise self.fault(f"one number, {written}, does not say which head: write L0H{written} or (layer, head)", at)
 
     def point(self, node: Name, env: Environment) -> int | None:
-        """After how many layers a stream is meant, where it says so; -1 for one of its own."""
+        """The number of layers before a stream, if the name says it."""
         parts = [p for s in node.scripts for p in s.parts if p not in self.roles.positions]
         if not parts and (found := re.fullmatch(r"[xXr]_?(\d{1,9})", node.text)):
             return int(found[1])

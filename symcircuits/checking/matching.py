@@ -1,4 +1,4 @@
-"""Which term of an expansion a product of letters is: its path is read from the letters, its number by arithmetic.
+"""Finds the term of an expansion that a product of letters is: its path from the letters, its number by arithmetic.
 
 A *circuit* is the middle of a term, without tokens and patterns, e.g. ``W_E.T @ W_QK[L1H0] @ W_OV[L0H1] @ W_E``.
 """
@@ -28,17 +28,17 @@ _PAIRS = {
     ("t", False, "W_E", True): ("X0", False), ("W_E", False, "t", True): ("X0", True),
     ("W_O", False, "W_V", False): ("W_OV", False), ("W_V", True, "W_O", True): ("W_OV", True),
     ("W_Q", True, "W_K", False): ("W_QK", False), ("W_K", True, "W_Q", False): ("W_QK", True),
-    ("R", False, "R", True): ("R", False),  # R stands for R_i R_j^T
+    ("R", False, "R", True): ("R", False),  # R is R_i R_j^T
 }  # fmt: skip
 _DIAGONAL = ("D", "gain")
-_HEADED = ("W_O", "W_Q")  # a head's own, where keys and values are those of a group
+_HEADED = ("W_O", "W_Q")  # of a head, while keys and values may belong to a group
 _PARTS = {fused: ((a, ta), (b, tb)) for (a, ta, b, tb), fused in _PAIRS.items() if a != "R"}
 
 
 class Match(NamedTuple):
-    """A term, and what is to be said of the form in which it was written.
+    """A term, and a note on the form in which it was written.
 
-    ``forms``: which way round a circuit may be read as it stands, and what its rows and its columns are.
+    ``forms``: the orientations in which a circuit may be read, with the meanings of its rows and columns.
     """
 
     term: Term
@@ -64,12 +64,12 @@ def transpose(letters: Sequence[Letter]) -> Letters:
 
 
 def _place(letter: Letter) -> tuple[int, str]:
-    """Where a diagonal matrix stands among its neighbours: those of queries first, those of keys last."""
+    """The order of a diagonal matrix among its neighbours: those of queries first, those of keys last."""
     return {"Q": 0, "K": 2}.get(letter.label[:1], 1), letter.label
 
 
 def _scalar_turned(letters: Letters) -> Letters:
-    """The same value written otherwise: ``b_Q.T @ b_K``, a number, as ``b_K.T @ b_Q``; nothing where there is none."""
+    """The same value in another spelling: ``b_Q.T @ b_K``, a number, as ``b_K.T @ b_Q``; empty if there is none."""
     start = next((i for i, f in enumerate(letters) if f.glyph[:2] == "b_" and f.transposed), len(letters))
     end = next((i for i in range(len(letters) - 1, start, -1) if _is_column(letters[i])), start)
     return (*letters[:start], *transpose(letters[start : end + 1]), *letters[end + 1 :]) if end > start else ()
@@ -90,13 +90,13 @@ class Spelling:
     """
 
     def __init__(self, architecture: Architecture) -> None:
-        self._turned = architecture.positions == "rotary"  # then R stands between W_Q and W_K, which do not meet
+        self._turned = architecture.positions == "rotary"  # then R is between W_Q and W_K, which do not meet
         self._shared = {h.label: architecture.key_value(h) for h in architecture.all_heads}
         self._own = {p.name: ("token", "model") for p in architecture.parts}
         self._own |= {r.name: ("readout", "model") for r in architecture.readings}
 
     def fuse(self, letters: Iterable[Letter]) -> Letters:
-        """Abbreviations used wherever they can be: ``t @ W_E.T`` as ``X0``, ``W_O @ W_V`` as ``W_OV``."""
+        """Abbreviate wherever possible: ``t @ W_E.T`` as ``X0``, ``W_O @ W_V`` as ``W_OV``."""
         out: list[Letter] = []
         for b in self.unfuse(letters, ("W_QK",)) if self._turned else letters:
             pair = self._pair(out[-1], b) if out else None
@@ -112,7 +112,7 @@ class Spelling:
             return None
         if a.glyph == "R":
             return Letter("R", a.label) if a.label == b.label else None
-        head, other = (a, b) if a.glyph in _HEADED else (b, a)  # which of the two is the head's own
+        head, other = (a, b) if a.glyph in _HEADED else (b, a)  # the head's own letter first
         if self._shared.get(head.label, "") != other.label:
             return None
         return Letter(fused[0], head.label, fused[1])
@@ -139,7 +139,7 @@ class Spelling:
         return tuple(out)
 
     def sizes(self, letters: Letters) -> tuple[str, ...]:
-        """What a row and a column of a product are; empty where the sizes of two neighbours do not fit.
+        """The meanings of the rows and columns of a product; empty if the sizes of two neighbours do not fit.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> spelling = Spelling(attention_only((1,)))
@@ -151,7 +151,7 @@ class Spelling:
         return (found[0][0], found[-1][1]) if fits else ()
 
     def size(self, letter: Letter) -> tuple[str, str]:
-        """What a row and a column of a letter are."""
+        """The meanings of the rows and columns of a letter."""
         if letter.glyph == "Y":  # any stream
             return ("model", "token") if letter.transposed else ("token", "model")
         known = LETTERS.get(letter.glyph)
@@ -161,7 +161,7 @@ class Spelling:
         return (col, row) if letter.transposed else (row, col)
 
     def unfuse(self, letters: Iterable[Letter], glyphs: tuple[str, ...] = ("X0", "W_OV", "W_QK")) -> Letters:
-        """Abbreviations written out."""
+        """Write abbreviations out."""
         out: list[Letter] = []
         for f in letters:
             parts = _PARTS.get((f.glyph, f.transposed)) if f.glyph in glyphs else None
@@ -171,7 +171,7 @@ class Spelling:
 
 
 def sources_named(letters: Iterable[Letter]) -> list[str]:
-    """The names of the sources that the letters speak of, in order."""
+    """The names of the sources that occur in the letters, in order."""
     names: list[str] = []
     for f in letters:
         if f.glyph in ("X0", "t", "W_E"):
@@ -199,7 +199,7 @@ class Matcher:
         self._paths: dict[tuple[int, Letters], Path | None] = {}
 
     def make(self, paths: tuple[Path, ...]) -> Term | None:
-        """The term of these paths, if it is one of the expansion."""
+        """The term of these paths, if the expansion has it."""
         term = Term(self.readout, paths)
         return term if all(self.is_path(i, p) for i, p in enumerate(paths)) else None
 
@@ -254,7 +254,7 @@ class Matcher:
 
     @property
     def turned(self) -> Letters:
-        """What stands where a query meets a key: R, where positions are rotary."""
+        """The letters between query and key: R if positions are rotary, else none."""
         head = self.readout.head
         return letters_of(rotation(self.expansion.architecture, head)) if head is not None else ()
 
@@ -264,7 +264,7 @@ class Matcher:
         return self._paths[side, letters]
 
     def _read_path(self, side: int, letters: Letters) -> Path | None:
-        """The path whose letters these are: heads from the patterns in front, the source from what follows."""
+        """The path with these letters: heads from the patterns in front, the source from what follows."""
         n = next((i for i, f in enumerate(letters) if f.glyph not in ("A", "D")), len(letters))
         own = [f.glyph for f in letters[n : n + 1] if not f.label and f.glyph in self.sources[side]]
         names = own or sources_named(letters[n : n + 2])
@@ -280,7 +280,7 @@ class Matcher:
 
     # ----------------------------------------------------------------------------------------------- circuits
     def circuit(self, letters: Letters) -> Match | None:
-        """The term whose circuit these letters are, if there is one."""
+        """The term that has these letters as its circuit, if there is one."""
         same = self.spelling.canonical
         ways = {same(letters)}
         if _is_column(letters[0].T) and _is_column(letters[-1]):  # a number is its own transpose
@@ -321,7 +321,7 @@ class Matcher:
 def multipliers_of_weights(letters: Letters, architecture: Architecture) -> tuple[str, ...]:
     """The multipliers that the letters of a circuit bring, in order: ``W_E`` brings ``m_E``, ``W_OV[L0H1]`` ``r[L0]``.
 
-    What stands at its ends may be left out, and with it what it brings.
+    The letters at its ends may be left out, and their multipliers with them.
     """
     found = []
     for f in letters:
@@ -332,12 +332,12 @@ def multipliers_of_weights(letters: Letters, architecture: Architecture) -> tupl
 
 
 def of_tokens_in(architecture: Architecture) -> frozenset[str]:
-    """The letters that a circuit does not hold: all with a row for each token, but for positions."""
+    """The letters that are not part of a circuit: all with a row for each token, except positions."""
     return frozenset({*OF_TOKENS, *(part.name for part in architecture.parts)})
 
 
 def circuit_forms(matcher: Matcher, term: Term) -> list[tuple[Letters, str]]:
-    """How the circuit of a term may be written: with and without embedding and unembedding, which way round."""
+    """The ways to write the circuit of a term: with and without embedding and unembedding, transposed or not."""
     of_tokens = of_tokens_in(term.readout.architecture)
     inner = tuple(f for f in matcher.spelling.unfuse(matcher.term_letters(term), ("X0",)) if f.glyph not in of_tokens)
     starts = [inner, inner[1:]] if inner and inner[0].glyph == "W_E" else [inner]
@@ -358,7 +358,7 @@ def circuit_forms(matcher: Matcher, term: Term) -> list[tuple[Letters, str]]:
 
 
 def _without_norm(letters: Letters) -> Letters:
-    """What is left of the rows of a circuit where the norm behind its last weight is not written."""
+    """The circuit without the norm after its last weight."""
     end = len(letters)
     while end and letters[end - 1].glyph in ("C", "gain"):
         end -= 1

@@ -1,6 +1,6 @@
-"""Syntax under one reading becomes values: what every name, script, sum and function stands for.
+"""Turns syntax into values under one reading: the meaning of every name, script, sum and function.
 
-What a text defines beats the usual meaning of a name (:mod:`symcircuits.checking.known_names`).
+A definition in the text overrides the usual meaning of a name (:mod:`symcircuits.checking.known_names`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from symcircuits.checking.values import IDENTITY, Chain, Value, Word, letter_val
 __all__ = ["Meaning"]
 
 _MAX_NESTED: Final = 40
-_USE: Final = 50  # steps that the use of a defined name counts for
+_USE: Final = 50  # steps counted for each use of a defined name
 _LAYER_LABEL: Final = re.compile(r"L\d+")  # L1 in the label (L1, h), counted from 0 as in L1H0
 
 
 class Meaning(Calls):
-    """The values of the nodes of one text under one reading, with its free variables assigned."""
+    """Computes the values of the nodes of one text under one reading, with its free variables assigned."""
 
     def value(self, root: Node, env: Environment, depth: int = 0) -> Value:
         """The value of a node."""
@@ -92,10 +92,10 @@ class Meaning(Calls):
                 return self._indexed(values[0], node.script)
         if isinstance(node, Text):
             raise self.fault("unknown character '\"': no symbol of this model has that name in quotes", node.at)
-        raise self.fault("this cannot stand here", node.at)
+        raise self.fault("this is not expected here", node.at)
 
     def _for_every_token(self, values: list[Value]) -> list[Value]:
-        """Summands, a bias for every token where it is added to what has a row (or a column) for each."""
+        """Summands; a bias is repeated for every token if it is added to a value with a row (or column) for each."""
         alone = [v for v in values if len(v) == 1 and v[0].rank == 1 and self._is_bias(v[0].slots)]
         chains = [w.slots[0] for v in values if v not in alone for w in v if w.slots and w.rank == 1]
         others = {self.sizes.ends(c) for c in chains}
@@ -120,7 +120,7 @@ class Meaning(Calls):
         return out
 
     def _is_bias(self, slots: tuple[Chain, ...] | None) -> bool:
-        """Whether it is a vector whose orientation was not written, and nothing else."""
+        """Whether it is only a vector whose orientation was not written."""
         factors = slots[0].factors if slots else ()
         return len(factors) == 1 and factors[0].at in self.noted.loose and factors[0].letter.glyph[:2] == "b_"
 
@@ -145,13 +145,13 @@ class Meaning(Calls):
         return values[i]
 
     def _have_one(self, value: Value, end: int) -> bool:
-        """Whether all of it are rows (``end`` 0), or columns (1)."""
+        """Whether all its words are rows (``end`` 0), or columns (1)."""
         chains = [w.slots[0] if w.rank == 1 and w.slots else None for w in value]
         return bool(chains) and all(c is not None and self.sizes.ends(c)[end] == "one" for c in chains)
 
     def _divided(self, above: Value, below: Value, node: Fraction) -> Value:
         if len(below) != 1 or below[0].slots or below[0].entries or not below[0].coefficient:
-            raise self.fault("only numbers divide: the score scale as sqrt(d_head), or the sigma of a norm",
+            raise self.fault("can divide only by a number: sqrt(d_head), as the score scale, or the sigma of a norm",
                              node.denominator.at)  # fmt: skip
         out = self.algebra.times(above, number(Rational(1) / Rational(below[0].coefficient)), node.at)
         if any(scale in ("δ", "√δ") for scale in below[0].scales):
@@ -176,10 +176,10 @@ class Meaning(Calls):
             for _ in range(int(power) - 1):
                 out = self.algebra.times(out, base, node.at)
             return out
-        raise self.fault("a power or superscript cannot be read here; ^{T} and .T transpose", node.at)
+        raise self.fault("a power or superscript cannot be read here; for a transpose write ^{T} or .T", node.at)
 
     def _entrywise(self, node: Product, env: Environment, depth: int) -> Value:
-        """``gamma o x``: a gain times what it scales."""
+        """``gamma o x``: a gain times the stream that it scales."""
         values = [self.value(f, env, depth + 1) for f in node.factors]
         gains = [is_letter(v, "gain") for v in values]
         if len(values) == 2 and any(gains):
@@ -187,15 +187,15 @@ class Meaning(Calls):
             ends = {self.sizes.ends(w.slots[0])[1] for w in x if w.slots}
             columns = ends == {"token"} or (self.reading.columns and "token" in ends)
             return self.algebra.times(gain, x, node.at) if columns else self.algebra.times(x, gain, node.at)
-        raise self.fault("an entrywise product is read only of a gain and what it scales", node.at)
+        raise self.fault("an entrywise product must be of a gain and what it scales", node.at)
 
     def _indexed(self, value: Value, script: Script) -> Value:
-        """Named rows and columns of what is not a name."""
+        """Named rows and columns of a value that is not a name."""
         parts = script.parts
         if script.kind == "super":
-            raise self.fault("a label cannot stand on parentheses", script.at)
+            raise self.fault("parentheses cannot have a label", script.at)
         if script.kind == "sub" and any(p.isdigit() for p in parts):
-            raise self.fault("a number below parentheses cannot be read: write the layer at the symbol", script.at)
+            raise self.fault("parentheses cannot have a number as subscript: write the layer at the symbol", script.at)
         if len(parts) == 1 and re.fullmatch(r"[a-z]{2}", parts[0]):
             parts = tuple(parts[0])
         if script.kind == "index" and any(not p.isalpha() or len(p) > 1 for p in parts):
@@ -203,7 +203,7 @@ class Meaning(Calls):
         out = []
         for w in value:
             if not w.slots or len(w.slots) != 1:
-                raise self.fault("indices stand on a matrix", script.at)
+                raise self.fault("indices must belong to a matrix", script.at)
             chain = w.slots[0]
             row, col = parts[0], parts[1] if len(parts) > 1 else ""
             if len(parts) == 1 and self.reading.columns:
@@ -216,14 +216,14 @@ class Meaning(Calls):
         """A product over layers, the first of its range on the left."""
         [bound] = node.bounds[:1]
         if len(node.bounds) != 1 or any(self.roles.of(name) != "layer" for name in bound.names):
-            raise self.fault("a product is read over layers alone", bound.at)
+            raise self.fault("a product sign must run over layers", bound.at)
         out: Value = list(IDENTITY)
         layers: Iterable[int] = range(self.reading.base, self.architecture.n_layers + self.reading.base)
-        of_numbers = bound.over in ("", "layers")  # whose order does not matter
+        of_numbers = bound.over in ("", "layers")  # their order does not matter
         for layer in layers if of_numbers else self.layers_multiplied(bound):
             factor = self.value(node.body, env.bind(bound.names[0], layer), depth + 1)
             if of_numbers and any(w.slots != () for w in factor):
-                layers = self.layers_multiplied(bound)  # which says that an order is needed
+                layers = self.layers_multiplied(bound)  # an error: an order is needed
             out = self.algebra.times(out, factor, node.at)
         return out
 
@@ -236,14 +236,12 @@ class Meaning(Calls):
         others = [(name, bound) for name, bound in names if name not in positions]
         for name, bound in names:
             if not re.fullmatch(r"[A-Za-z](?:_?\w+)?'*", name):
-                raise self.fault(f"what this sum runs over cannot be read, {name}: write h \\in H_1, or h=1 and H",
+                raise self.fault(f"cannot read the range of this sum, {name}: write h \\in H_1, or h=1 and H",
                                  bound.at)  # fmt: skip
         assignments = list(islice(self._assignments(others, env, node.body), MAX_WORDS + 1))
         before, self.nested = self.nested, self.nested * max(len(assignments), 1)
         if self.nested > MAX_WORDS:
-            raise TooLong(
-                f"these sums have more than {MAX_WORDS:,} terms, the most that are read", self.source, node.at
-            )
+            raise TooLong(f"these sums have more than {MAX_WORDS:,} terms, the limit", self.source, node.at)
         values: list[Value] = []
         for assigned in assignments:
             value = self.value(node.body, assigned, depth + 1)
@@ -254,7 +252,7 @@ class Meaning(Calls):
         return self.algebra.add(values, [1] * len(values), node.at)
 
     def defined(self, node: Name, env: Environment, depth: int) -> Value | None:
-        """The value that the text gave a name, if it did."""
+        """The value of a name that the text defines; None for other names."""
         text, labels = spelling_of(node)
         if labels and (named := f"{text}[{','.join(labels)}]") in self.definitions:
             text, labels = named, ()
@@ -286,7 +284,7 @@ class Meaning(Calls):
             self.definitions[name] = definition
 
     def _assigned(self, label: str, env: Environment) -> Assigned | None:
-        """The head or number that a label is."""
+        """The head or number that a label means."""
         if label in env:
             return env[label]
         if re.fullmatch(r"[Ll]\d+[Hh]\d+|\d+\.\d+", label):

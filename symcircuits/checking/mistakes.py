@@ -1,7 +1,7 @@
-"""The right term that is nearest to a wrong one, and the name of the mistake between them.
+"""Finds the right term nearest to a wrong one, and names the mistake between them.
 
 Candidates are the terms whose paths the letters suggest: the heads of the patterns, of the OV matrices, of both. The
-nearest is the one that fewest changes lead to; the changes say what the mistake was.
+nearest is the one with the fewest changes; the changes say what the mistake was.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = [
     "nearest_terms", "type_fault",
 ]  # fmt: skip
 
-# Every name that a mistake can have, the most telling first; the order decides where there are several.
+# All names of mistakes, the most specific first; the order decides if several apply.
 MISTAKES: Final = (
     "tensor-dropped", "pattern-side", "position-in-ov", "bias-per-head", "norm-side", "gain-order", "rotation-sign",
     "layer-order", "query-key-swap", "wrong-head", "wrong-norm", "transpose", "wrong-matrix", "factor-order",
     "doubled-factor", "dropped-factor", "extra-factor", "scale", "extra-terms", "missing-terms", "count", "hypothesis",
     "unknown",
 )  # fmt: skip
-_LONGEST: Final = 250  # letters of a word whose nearest term is looked for
+_LONGEST: Final = 250  # letters: the nearest term is searched for words of at most so many
 _TURN, _RELABEL, _CHANGE, _MISSING, _EXTRA, _ORDER = 100, 100, 200, 100, 110, 100
-_LIGHT = 30  # what norms do is often left out as a whole
+_LIGHT = 30  # cost of all letters of norms, which are often left out together
 
 
 class Edit(NamedTuple):
@@ -52,7 +52,7 @@ class Edit(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The nearest right term, as it is written, and the changes that lead to it."""
+    """The nearest right term, as written, and the changes that lead to it."""
 
     term: Term
     letters: Letters
@@ -61,17 +61,17 @@ class Nearest(NamedTuple):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of its sources."""
+        """The names of the sources in it."""
         return self.term.sources
 
     @property
     def heads(self) -> set[Head]:
-        """The heads that it goes through."""
+        """The heads on its path."""
         return {h for heads in self.term.heads for h in heads}
 
 
 class Counterpart(NamedTuple):
-    """The right product that a wrong one is nearest to, where it is not a whole term, and the changes to it."""
+    """The right product nearest to a wrong one that is not a whole term, and the changes to it."""
 
     letters: Letters
     edits: tuple[Edit, ...]
@@ -79,17 +79,17 @@ class Counterpart(NamedTuple):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of its sources."""
+        """The names of the sources in it."""
         return tuple(sources_named(self.letters))
 
     @property
     def heads(self) -> set[Head]:
-        """The heads that it goes through."""
+        """The heads on its path."""
         return set(_heads(self.letters, ("A", "W_OV", "W_O")))
 
 
 class _Where(NamedTuple):
-    """What else tells a mistake: whether there are two sides, the spelling, and which heads paths go through."""
+    """What else identifies a mistake: whether there are two sides, the spelling, and the heads on the paths."""
 
     bilinear: bool
     spelling: Spelling
@@ -99,7 +99,7 @@ class _Where(NamedTuple):
 # ------------------------------------------------------------------------------------------------- distance
 @lru_cache(maxsize=1 << 16)
 def _replacement(given: Letter, right: Letter) -> tuple[int, str]:
-    """What it costs to put one letter for another, and what kind of change that is."""
+    """The cost of replacing one letter by another, and the kind of that change."""
     turned = _TURN * (given.transposed != right.transposed)
     if given.name == right.name:
         return turned, "turn" if turned else ""
@@ -155,7 +155,7 @@ def _heads(letters: Letters, glyphs: tuple[str, ...]) -> list[Head]:
 
 
 def _chains(letters: Letters) -> Iterator[tuple[Head, ...]]:
-    """The chains of heads that the patterns, the OV matrices, either or both speak of."""
+    """The chains of heads in the patterns, in the OV matrices, in either or in both."""
     left, right = _heads(letters, ("A",)), _heads(letters, ("W_OV", "W_O", "W_V", "b_V"))
     for heads in (left + right, left, right, [h for h in left if h in right]):
         for order in (heads, heads[::-1]):
@@ -192,7 +192,7 @@ def _candidates(matcher: Matcher, letters: Letters, circuit: bool) -> Iterator[T
 
 
 def _cuts(letters: Letters) -> list[tuple[int, int]]:
-    """Where the query side may end and the key side start: around W_QK, or anywhere where there is none."""
+    """The places where the query side may end and the key side start: around W_QK, or anywhere without one."""
     readers = [i for i, f in enumerate(letters) if f.glyph in READERS]
     if readers:
         middle = [(i, i + 1) for i in readers] if len(readers) != 2 else [(readers[1], readers[0] + 1)]
@@ -209,7 +209,7 @@ def _best_paths(matcher: Matcher, side: int, letters: Letters, circuit: bool) ->
 
 
 def _forms(matcher: Matcher, term: Term, given: Letters, circuit: bool) -> Iterator[tuple[Letters, Letters]]:
-    """Ways to write the term, each beside what is given, abbreviated alike."""
+    """Ways to write the term, each with the given letters in the same abbreviations."""
     forms = [f for f, _ in circuit_forms(matcher, term)] if circuit else [matcher.term_letters(term)]
     for form in [f for f in forms if _ends(f) == _ends(given)] or forms:
         yield given, form
@@ -220,12 +220,12 @@ def _forms(matcher: Matcher, term: Term, given: Letters, circuit: bool) -> Itera
 
 
 def _ends(letters: Letters) -> int:
-    """How many embeddings and unembeddings a circuit has."""
+    """The number of embeddings and unembeddings in a circuit."""
     return sum(f.glyph in ("W_E", "W_U") for f in letters)
 
 
 def nearest(matcher: Matcher, letters: Letters, circuit: bool = False) -> Nearest | None:
-    """The right term that fewest changes lead to; None where none is near.
+    """The right term with the fewest changes; None if none is near.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import logits
@@ -244,13 +244,13 @@ def nearest(matcher: Matcher, letters: Letters, circuit: bool = False) -> Neares
         for given, form in _forms(matcher, term, letters, circuit):
             cost, edits = _distance(given, form)
             if edits and (best is None or (cost, number) < best[0]):
-                spelled = any(e.kind == "order" for e in edits)  # then the order is what there is to be seen
+                spelled = any(e.kind == "order" for e in edits)  # then the mistake is in the order
                 best = (cost, number), Nearest(term, form if spelled else matcher.spelling.fuse(form), edits, cost)
     return best[1] if best and best[1].cost <= 250 + 40 * len(letters) else None
 
 
 def _sides_swapped(matcher: Matcher, letters: Letters) -> Nearest | None:
-    """The term in which the patterns of the query side stand on the key side, and those of the key side there."""
+    """The term whose patterns are the given ones with query side and key side swapped."""
     n = next((i for i, f in enumerate(letters) if f.glyph not in ("A", "D")), len(letters))
     m = next((i for i, f in enumerate(reversed(letters)) if f.glyph not in ("A", "D")), len(letters))
     if (not n and not m) or n + m >= len(letters):
@@ -284,7 +284,7 @@ def nearest_terms(matcher: Matcher, letters: Letters) -> Iterator[Letters]:
 
 
 def counterpart(letters: Letters, right: Iterable[Letters], spelling: Spelling) -> Counterpart | None:
-    """The nearest of some right products, spelled as the wrong one is.
+    """The nearest of some right products, in the spelling of the wrong one.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> wrong, right = (Letter("W_OV", "L0H0"),), (Letter("W_OV", "L0H0", True),)
@@ -316,17 +316,17 @@ def mistake_between(letters: Letters, found: Counterpart, spelling: Spelling) ->
 
 
 def _strange(architecture: Architecture, source: str) -> bool:
-    """Whether the model has no such source at all."""
+    """Whether the model does not have such a source."""
     if source == "pos":
         return architecture.positions is None
     mlps = [f"mlp[L{layer}]" for layer in architecture.mlps if not architecture.parts_of("mlp", layer)]
     if source.startswith("rest["):
-        return False  # one that is not there is not read
+        return False  # a source that the model lacks is not read
     return source != "embed" and source not in architecture.biases and source not in mlps
 
 
 def _position_in_ov(matcher: Matcher, letters: Letters) -> bool:
-    """Whether the position went where only the stream goes, though it enters queries and keys only."""
+    """Whether the position is used like the stream, although it enters only queries and keys."""
     if matcher.expansion.architecture.positions != "shortformer" or all(f.glyph != "P" for f in letters):
         return False
     if not matcher.readout.bilinear:
@@ -383,7 +383,7 @@ def _extra_kind(
 
 
 def _order_kind(letters: Letters, right: Letters) -> str:
-    """What is wrong with an order, abbreviations written out: of the heads, of the sides, or of anything else."""
+    """The kind of a wrong order, abbreviations written out: of the heads, of the sides, or of other factors."""
 
     def sides(ls: Letters) -> list[Counter[tuple[str, str]]]:
         cut = next((i for i, f in enumerate(ls) if f.glyph in READERS), len(ls))
@@ -410,13 +410,13 @@ _GAINED: Final = ("C", "gain", "R", "W_Q", "W_K", "W_V", "W_U")
 
 
 def _crossed(letters: Letters) -> list[str]:
-    """What norms scale: on which side of the sources they stand."""
+    """On which side of the sources the norms are."""
     return ["D" if f.glyph == "D" else "X" for f in letters if f.glyph in ("D", "X0", "t", "P", "ones", "mlp")]
 
 
 # ---------------------------------------------------------------------------------------------------- types
 def type_fault(architecture: Architecture, letters: Letters, scales: tuple[str, ...], circuit: bool) -> str:
-    """Why the types refuse a product; empty where they do not.
+    """Why a product does not fit the types; empty if it does.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> wrong = Letter("W_QK", "L1H0"), Letter("W_OV", "L0H0", True)
@@ -437,10 +437,10 @@ def type_fault(architecture: Architecture, letters: Letters, scales: tuple[str, 
 
 
 def _led_on(chains: list[tuple[Factor, ...]], ways: list[Factor]) -> list[tuple[Factor, ...]]:
-    """The typed products with one more letter, one for each of its ways that a product leads to.
+    """The typed products with one more letter, one for each of its readings that fits a product.
 
-    C and a gain have several: those of each norm that they stand in. Where none fits, the first product goes on with
-    one that is read by what it offers, or reads it, if there is such a way.
+    C and a gain have several readings, one for each norm. If none fits, the first product continues with a reading that
+    has the same reader, if there is one.
     """
     fits = [(c, w) for w in ways for c in chains if not c or not algebra.contraction_fault(c[-1].col, w.row)]
     if fits:
@@ -450,7 +450,7 @@ def _led_on(chains: list[tuple[Factor, ...]], ways: list[Factor]) -> list[tuple[
 
 
 def _fault_of(typed: tuple[Factor, ...], scales: tuple[str, ...], circuit: bool) -> str:
-    """Why the types refuse a typed product; empty where they do not."""
+    """Why a typed product does not fit the types; empty if it does."""
     try:
         word = Word(algebra.fuse(typed), scales)
         if not circuit:
@@ -462,7 +462,7 @@ def _fault_of(typed: tuple[Factor, ...], scales: tuple[str, ...], circuit: bool)
 
 @lru_cache(maxsize=8)
 def _symbols(architecture: Architecture, heads: frozenset[str]) -> dict[tuple[str, str], tuple[Symbol, ...]]:
-    """The typed symbols of a model with every source that there can be; of some there is one for each place."""
+    """The typed symbols of a model with every possible source; some have one for each place."""
     biases = frozenset(possible_biases(replace(architecture, unembed=True)))
     full = replace(architecture, positions=architecture.positions or "standard", biases=biases, unembed=True)
     programs = list(readout(full, "logits").sides)

@@ -1,4 +1,4 @@
-"""Which symbols a model has, and what is wrong with one that it has not: names and labels, nothing more."""
+"""The symbols of a model, by name and label, and the errors for symbols that it does not have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from symcircuits.core.words import scalar_order
 __all__ = ["Names"]
 
 _LABELLED: Final = labelled_by("head", "group")
-_PLAIN: Final = tuple(n for n in labelled_by("") if LETTERS[n].axes and n != "Y")  # Y stands in derivations alone
+_PLAIN: Final = tuple(n for n in labelled_by("") if LETTERS[n].axes and n != "Y")  # Y is only for derivations
 _OF_LAYER: Final = ("b_O", "mlp")
 _OF_NORM: Final = labelled_by("norm")
 _NUMBERS: Final = tuple(
@@ -28,9 +28,9 @@ _THEIR_NAMES: Final = {short: glyph for glyph, short in SHORT_NAMES.items()} | {
 
 
 class Names:
-    """The symbols of one model in one notation; says what is wrong with one that is not there.
+    """The symbols of one model in one notation, with an error for any other symbol.
 
-    ``own`` finds the names that were given to symbols, as they are printed in text and in LaTeX.
+    ``own`` finds the other names of symbols, as they are printed in text and in LaTeX.
     """
 
     def __init__(self, architecture: Architecture, notation: Notation = ROW, source: str = "") -> None:
@@ -55,21 +55,21 @@ class Names:
         self.own = re.compile(rf"(?:{longest})(?![A-Za-z0-9_])") if longest else None
 
     def fault(self, message: str, at: int) -> NoReturn:
-        """Refuse the formula at this place."""
+        """Raise a ReadError at this place."""
         raise ReadError(message, self.source, at)
 
     def knows(self, name: str) -> bool:
-        """Whether a symbol is called so, whatever its label."""
+        """Whether this is the name of a symbol, with any label."""
         return name in self._known
 
     def glyph(self, name: str) -> str:
-        """The symbol that is called so."""
+        """The symbol with this name; empty if there is none."""
         return self._known.get(name, "")
 
     def letter(self, name: str, label: str | None, at: int) -> Letter | str:
-        """The letter of that name and label, in the paper's convention, or the label of a scale.
+        """The letter with this name and label, in the paper's convention, or the label of a scale.
 
-        ReadError where there is no such symbol.
+        ReadError if there is no such symbol.
         """
         glyph, label = self._glyph(name, label, at)
         if glyph == "scale":
@@ -118,11 +118,11 @@ class Names:
         if name == "alibi":
             self.fault("this model adds no ALiBi to its scores", at)
         if name == "mask":
-            self.fault("masks stand in terms in which patterns are multiplied out (unfrozen), which are not read: with "
-                       "patterns held fixed a head has its pattern A[L0H0] there", at)  # fmt: skip
+            self.fault("a mask occurs only in terms with patterns multiplied out (unfrozen), which cannot be checked: "
+                       "with patterns held fixed, write the pattern of the head, A[L0H0]", at)  # fmt: skip
         if re.fullmatch(r"X_?\d{1,9}", name):
-            self.fault(f"{name} is the stream after some layers; write out what it is, in X0", at)
-        hints = f"the nearest known is {hint[0]}" if hint else f"known are {', '.join(sorted(self._known))}"
+            self.fault(f"{name} is the stream after some layers; write it out in terms of X0", at)
+        hints = f"did you mean {hint[0]}?" if hint else f"choose from {', '.join(sorted(self._known))}"
         self.fault(f"unknown symbol {shown!r}; {hints}", at)
 
     def _head(self, label: str, at: int) -> str:
@@ -132,7 +132,7 @@ class Names:
             self.fault(str(fault), at)
 
     def _shared(self, label: str, at: int) -> str:
-        """The label of keys and values: a group's, or that of a head's group."""
+        """The label of keys and values: a group, or the group of a head."""
         found = re.fullmatch(r"[Ll](\d{1,9})[Gg](\d{1,9})", label)
         if not found:
             return self.architecture.key_value(as_head(self._head(label, at)))
@@ -163,7 +163,7 @@ class Names:
         known = _rests(self.architecture)
         if label.upper() not in known:
             there = " and ".join(f"rest[{k}]" for k in known)
-            self.fault(f"{label[:40]!r} is not what a rest is of; here there is {there}", at)
+            self.fault(f"unknown rest {label[:40]!r}; this model has {there}", at)
         return label.upper()
 
     def _norm(self, glyph: str, label: str, at: int) -> str:

@@ -14,7 +14,7 @@ _PARTNERS: Final = {"W_Q": "W_K", "W_K": "W_Q", "W_O": "W_V", "W_V": "W_O"}
 
 
 def norm_ratio(node: Node) -> tuple[Node, list[Node]] | None:
-    """``norm(a b) / (norm(a) norm(b))`` as the product above and the factors below; ``/ norm(a) / norm(b)`` alike."""
+    """The numerator and the factors of ``norm(a b) / (norm(a) norm(b))``, or of ``norm(a b) / norm(a) / norm(b)``."""
     below: list[Node] = []
     above = node
     while isinstance(above, Fraction):
@@ -36,7 +36,7 @@ def _is_norm(node: Node) -> bool:
 
 
 def parted(found: Finished) -> tuple[str, str] | None:
-    """A factor of a matrix of two, and the other that is not there; None where all is whole, or not of heads."""
+    """A factor of a matrix of two, and the missing other factor; None if all are whole, or not of heads."""
     for word in found.words:
         glyphs = [letter.glyph for letter in word.letters]
         if not {*glyphs} <= _OF_HEADS:

@@ -1,4 +1,4 @@
-"""Numbers in a text that are put together from numbers of heads: which these are, and whether two are the same."""
+"""Numbers in a text that are made of numbers of heads: how to recognise them, and whether two are equal."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from symcircuits.checking.syntax import BigSum, Fraction, Name, Node, Number, Po
 __all__ = ["COUNTED", "Count", "is_along", "is_count", "is_polynomial", "same_count"]
 
 COUNTED: Final = re.compile(r"N(?:_\w+)?")  # a number of terms
-_DEEP: Final = 20  # definitions in definitions
+_DEEP: Final = 20  # nested definitions
 
 
 class Count(NamedTuple):
-    """A number as a polynomial in the numbers of heads of the layers; ``along``: in ``H``, that of every layer."""
+    """A number as a polynomial in the numbers of heads of the layers; ``along``: in ``H``, the same for all layers."""
 
     polynomial: Polynomial
     along: bool = False
 
 
 def is_count(node: Node) -> bool:
-    """Whether it is put together from numbers and numbers of heads, ``H_1``, alone."""
+    """Whether it is made only of numbers and numbers of heads, ``H_1``."""
     inner = list(nodes(node))
     plain = all(isinstance(n, (Number, Name, Sum, Product, Power)) for n in inner)
     names = [n for n in inner if isinstance(n, Name)]
@@ -32,14 +32,14 @@ def is_count(node: Node) -> bool:
 
 
 def same_count(a: Count, b: Count) -> bool:
-    """Whether two numbers are the same polynomial, in ``H`` where one of them is."""
+    """Whether two numbers are the same polynomial, in ``H`` if one of them is in ``H``."""
     along = a.along or b.along
     first, second = (one.polynomial if one.along or not along else diagonal(one.polynomial) for one in (a, b))
     return first == second
 
 
 def is_polynomial(node: Node, defined: Mapping[str, Node], depth: int) -> bool:
-    """Whether it is put together from numbers and numbers of heads by sums, products and powers by numbers."""
+    """Whether it is made of numbers and numbers of heads by sums, products and powers with plain exponents."""
     if isinstance(node, Name) and node.text != "H":
         inner = defined.get(spelling_of(node)[0])
         return inner is not None and depth < _DEEP and is_polynomial(inner, defined, depth + 1)
@@ -54,7 +54,7 @@ def is_polynomial(node: Node, defined: Mapping[str, Node], depth: int) -> bool:
 
 
 def is_along(node: Node, defined: Mapping[str, Node], depth: int) -> bool:
-    """Whether a number of heads stands there without its layer: then all layers have as many."""
+    """Whether it has a number of heads without a layer, ``H``: then all layers have the same number."""
     for one in nodes(node):
         if isinstance(one, Name) and one.text == "H" and not any(s.kind == "sub" for s in one.scripts):
             return True

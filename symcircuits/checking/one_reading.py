@@ -1,7 +1,7 @@
-"""A text under one reading: heads for the variables that nothing binds, its claims judged, and what was read.
+"""A text under one reading: heads for its free variables, its claims judged, and how it was read.
 
-Heads are assigned so that later names stand for later layers; a formula holds when, for some layers of its free
-variables, it holds for all their heads.
+Heads are assigned so that later names are in later layers. A formula is right if, for some choice of layers for its
+free variables, it is right for all heads of these layers.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ __all__ = ["GENERAL", "Attempt", "Judged", "attempt_of"]
 _LABELLED: Final = re.compile(r"L\d+H\d+")
 _TRIED: Final = 4_000  # assignments of free variables
 _ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
-_VARIABLES: Final = 6  # that stand for heads and layers
-_OF_GROUP: Final = re.compile(r"L\d+G\d+")  # the label of keys and values that heads share
-_NUMBER: Final = -1  # in place of a layer: the number of a head
-Judged = dict[tuple[Any, ...], tuple[Outcome, Claim]]  # verdicts by all that they depend on, and what they are of
+_VARIABLES: Final = 6  # for heads and layers
+_OF_GROUP: Final = re.compile(r"L\d+G\d+")  # the label of shared keys and values
+_NUMBER: Final = -1  # instead of a layer: the variable is the number of a head
+Judged = dict[tuple[Any, ...], tuple[Outcome, Claim]]  # verdicts and their claims, by all that they depend on
 _FIXED: Final = re.compile(r"\bL\d|[xXr]_?\{?\(?[1-9]|\^\{?\(?[1-9]\d*\s*[,)}]|\[\s*[1-9]\d*\s*,")  # a layer
 GENERAL: Final = (
-    "checked for every number of heads: sums over all heads of a layer are decided by as many heads as any product has "
-    "of one layer"
+    "checked for every number of heads: sums over all heads of a layer are decided by the most heads that any product "
+    "has of one layer"
 )
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A text under one reading: its claims judged, and what was read."""
+    """A text under one reading: its claims judged, and how it was read."""
 
     reading: Reading
     outcomes: list[Outcome]
@@ -55,8 +55,8 @@ class Attempt:
     notes: tuple[str, ...] = ()
     words: int = field(default=0)
     free: tuple[str, ...] = ()
-    lead: Attempt | None = None  # the best of the same convention, however layers are counted
-    maps: bool = False  # whether it holds tensor products, which are the paper's way to write
+    lead: Attempt | None = None  # the best attempt of the same convention, for any way to count layers
+    maps: bool = False  # whether it has tensor products, which suggest the paper's convention
 
     @property
     def wrong(self) -> Outcome | None:
@@ -65,7 +65,7 @@ class Attempt:
 
     @property
     def wrongs(self) -> int:
-        """How many claims are wrong."""
+        """The number of wrong claims."""
         return sum(not o.right for o in self.outcomes)
 
     @property
@@ -75,12 +75,12 @@ class Attempt:
 
     @property
     def cost(self) -> int:
-        """How far from right."""
+        """The distance from right."""
         return sum(o.cost for o in self.outcomes)
 
     @property
     def at(self) -> int:
-        """Where it is wrong."""
+        """The place of the first fault."""
         return self.wrong.at if self.wrong else 0
 
     @property
@@ -94,15 +94,15 @@ class Attempt:
 def attempt_of(
     text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: Judged, more: bool = False
 ) -> Attempt:
-    """The text under one reading, with the layers of its free variables chosen for the best.
+    """The text under one reading, with the best choice of layers for its free variables.
 
-    Variables that no equation has together are chosen apart. ``more``: the model has more heads than that which was
-    asked about, which has one in every layer.
+    Variables that do not occur together in an equation are chosen separately. ``more``: the model has more heads than
+    the model in question, which has one in every layer.
     """
     one = _OneReading(text, roles, reading, asked, total, known=known, more=more)
     first = next(one.assigned({}), None)
     if first is None:
-        raise one.faults[0] if one.faults else ReadError("nothing stands here", text.document.source, 0)
+        raise one.faults[0] if one.faults else ReadError("a formula is missing here", text.document.source, 0)
     env, _, meaning = first
     order, best = list(env), None
     for names in _apart(list(env), meaning, asked) or [set()]:
@@ -112,7 +112,7 @@ def attempt_of(
 
 
 def _apart(names: list[str], meaning: Meaning, asked: Asked) -> list[set[str]]:
-    """Free variables that have to be chosen together: those of an equation, of one row of names, and all of layers."""
+    """Groups of free variables to choose together: those of an equation, of one row of names, and all of layers."""
     if asked.target is not None:
         return [set(names)] if names else []
     role = {name: meaning.noted.roles.get(name, ("", 0))[0] for name in names}
@@ -129,7 +129,7 @@ def _apart(names: list[str], meaning: Meaning, asked: Asked) -> list[set[str]]:
 
 
 class _OneReading:
-    """A text under one reading: its sides, read once for all choices of heads that they do not depend on."""
+    """A text under one reading; each side is read once for all choices of heads that it does not depend on."""
 
     def __init__(
         self, text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int],
@@ -138,12 +138,12 @@ class _OneReading:
         self.text, self.roles, self.reading, self.asked, self.total, self.known = (
             text, roles, reading, asked, total, known)  # fmt: skip
         self.sides, self.faults = Known[Side](), list[ReadError]()
-        # A printed derivation has rules for any two heads, which are one head where a layer has no other.
+        # A printed derivation has rules for any two heads; in a layer with one head these are the same head.
         alone = text.several and _LABELLED.search(text.document.source) is not None
         self.alone = alone and (more or max(asked.architecture.heads, default=0) < 2)
 
     def best(self, fixed: dict[str, Assigned], order: list[str]) -> tuple[Attempt, dict[str, Assigned]]:
-        """The best of all choices of the variables that are not fixed, and what they all stand for in it."""
+        """The best of all choices of the variables that are not fixed, and the values of all variables in it."""
         text, asked, source = self.text, self.asked, self.text.document.source
         groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
         tried, cut = 0, False
@@ -174,9 +174,9 @@ class _OneReading:
                 cut = True
                 break
         if not groups:
-            raise self.faults[0] if self.faults else ReadError("nothing stands here", source, 0)
+            raise self.faults[0] if self.faults else ReadError("a formula is missing here", source, 0)
         if all(merged.values()):
-            raise ReadError("different names stand for the same head or layer here: write one name for it",
+            raise ReadError("different names mean the same head or layer here: use one name for it",
                             source, merged_at)  # fmt: skip
         best: Attempt | None = None
         chosen: dict[str, Assigned] = {}
@@ -193,8 +193,8 @@ class _OneReading:
             )  # fmt: skip
             attempt.read = _what_was_read(self.reading, env, self.roles, asked.architecture, claims, layers, source)
             attempt.notes = _counts(self.roles, asked.architecture, text, self.reading.base)
-            # A layer that is not named stands for every layer; of several heads in layers that no stream names, the
-            # order is left to the reader.
+            # An unnamed layer is every layer; the order of several heads in layers that no stream names is left to
+            # the reader.
             free = {k for k, role in asked_for.items() if k in env and role == "layer" and k[:1] != "@"}
             all_layers = bool(free) and (every or len(free) == 1 or not free.isdisjoint(streams))
             key = (attempt.right if all_layers else not attempt.right, attempt.misfits, attempt.cost)
@@ -202,7 +202,9 @@ class _OneReading:
                 best, least, chosen = attempt, key, env
         assert best is not None
         if cut and best.right:
-            raise ReadError(f"there are more than {_TRIED:,} ways to choose its heads and layers", source, 0)
+            raise ReadError(
+                f"there are more than {_TRIED:,} ways to choose the heads and layers of this text", source, 0
+            )
         return best, chosen
 
     def assigned(self, env: dict[str, Assigned]) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
@@ -214,7 +216,7 @@ class _OneReading:
             yield env, claims_of(text.document, meaning, Environment(env), text.code, self.sides), meaning
         except Free as free:
             if len(env) > _VARIABLES:
-                raise ReadError(f"more than {_VARIABLES} variables stand for heads and layers, {free.name} among them",
+                raise ReadError(f"more than {_VARIABLES} variables are free heads or layers, {free.name} among them",
                                 source) from None  # fmt: skip
             for choice in _choices(free, env, reading, asked.architecture, text):
                 yield from self.assigned({**env, free.name: choice})
@@ -225,34 +227,34 @@ class _OneReading:
 
 
 def _judged(claim: Claim, meaning: Meaning, asked: Asked, known: Judged) -> Outcome:
-    """The verdict on a claim, made once: most claims are the same whatever other variables stand for."""
+    """The verdict on a claim, cached: most claims do not depend on the values of other variables."""
     what: tuple[Any, ...] = claim.kind, claim.at, claim.findings, claim.target, claim.own, claim.side
     what += (None if claim.counted is None else (tuple(claim.counted.polynomial.items()), claim.counted.along),)
     key = *what, tuple(claim.generic.items()), meaning.noted.unscaled, asked.convention
-    same = *key, id(claim.found), id(claim.against)  # of a side that was read once
+    same = *key, id(claim.found), id(claim.against)  # the same side, read once
     if same not in known:
         equal = *key, claim.found.words, claim.against.words if claim.against else None
         if equal not in known:
             known[equal] = judged(claim, meaning, asked), claim
-        known[same] = known[equal][0], claim  # which is kept, so that no other has its id
+        known[same] = known[equal][0], claim  # the claim is kept, so its id stays unique
     return known[same][0]
 
 
 def _anchored(claim: Claim) -> bool:
-    """Whether the ends of its products say in which convention they stand."""
+    """Whether the ends of its products identify the convention."""
     return any("token" in ends or set(ends) <= {"input", "output"} for ends in claim.found.ends)
 
 
 def _choices(
     free: Free, env: dict[str, Assigned], reading: Reading, arch: Architecture, text: ReadText
 ) -> Iterator[Assigned]:
-    """What a free variable may stand for, beside those that are chosen."""
+    """The possible values of a free variable, given those already chosen."""
     base = reading.base
     if free.role == "layer":
         for layer in range(base, arch.n_layers + base):
             if all(_layers_in_order(free.name, layer, other, value) for other, value in env.items()):
                 yield layer
-    elif free.role == "number":  # a layer with fewer heads leaves out those that it has not
+    elif free.role == "number":  # in a layer with fewer heads the missing ones are left out
         yield from range(base, base + min(max(arch.heads, default=0), 2))
     else:
         counted = (
@@ -261,7 +263,7 @@ def _choices(
             or "mod" in text.document.source
             or "floor" in text.document.source
         )
-        number = _place(free.name)[1]  # h_2 comes after a head of the first layer, whether that is written or not
+        number = _place(free.name)[1]  # h_2 is after a head of the first layer, even if that is not written
         for layer in range(number - 1 if 1 < number <= arch.n_layers else 0, arch.n_layers):
             heads = arch.layer_heads(layer)
             for head in heads if counted else heads[:2]:
@@ -270,7 +272,7 @@ def _choices(
 
 
 def _in_order(name: str, head: Head, other: str, value: Assigned, layers: int) -> bool:
-    """Whether two names that come one after the other stand for heads of layers that do."""
+    """Whether two names in order are heads of layers in the same order."""
     if not isinstance(value, Head):
         return True
     a, b = _place(name), _place(other)
@@ -305,7 +307,7 @@ def _what_was_read(
     layers: tuple[int, ...],
     source: str,
 ) -> tuple[str, ...]:
-    """What the answer begins with."""
+    """How the text was read, for the first line of the answer."""
     said = [reading.text]
     for (name, value), layer in zip(env.items(), layers, strict=True):
         shown = {"@head": "a head without a label", "@layer": "a layer that is not named"}.get(name, name)
@@ -316,19 +318,19 @@ def _what_was_read(
     if roles.counted or roles.numbers or (roles.layers - {"l", "L", "ell"}):
         said.append(f"layers from {reading.base}")
     if arch.groups and not _OF_GROUP.search(source) and any(_is_shared(c) for c in claims):
-        said.append("keys and values of a head are those of its group")
+        said.append("the keys and values of a head are those of its group")
     if roles.open_ranges and arch.n_layers > 1:
         said.append("sums over heads run over " + ("all heads" if reading.spread else "the heads of one layer"))
     return tuple(said)
 
 
 def _is_shared(claim: Claim) -> bool:
-    """Whether keys or values that heads of a group share stand in it."""
+    """Whether it contains keys or values that the heads of a group share."""
     return any(_OF_GROUP.fullmatch(f.letter.label) for w in claim.found.words for f in w.factors)
 
 
 def _counts(roles: Roles, arch: Architecture, text: ReadText, base: int) -> tuple[str, ...]:
-    """For which numbers of heads a formula with sums over heads was checked."""
+    """The numbers of heads for which a formula with sums over heads was checked, as notes."""
     if not any(roles.of(n) in ("head", "number") for b in roles.bounds for n in b.names):
         return ()
     source = text.document.source

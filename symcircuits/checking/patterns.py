@@ -1,4 +1,4 @@
-"""The softmax of scores: the pattern of a head, where what stands inside is exactly the scores of that head."""
+"""The softmax of scores: the pattern of a head, if the argument is exactly the scores of that head."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from symcircuits.core.expansion import expand
 
 __all__ = ["pattern"]
 
-_MOST: Final = 5_000  # terms of scores that are held against what stands inside a softmax
+_MOST: Final = 5_000  # terms: the argument of a softmax is compared with scores of at most so many
 _OWN: Final = ("Y", "t", "W_E", "W_QK", "W_Q", "W_K", "R", "b_Q", "b_K", "D", "C", "gain", "b_N", "ones")
 
 
 def pattern(meaning: Meaning, value: Value, axis: str, at: int) -> Value:
-    """The pattern of the head whose scores these are; a finding where they are not exactly its scores."""
+    """The pattern of the head whose scores these are; a finding if they are not exactly its scores."""
     chains = [c for w in value for c in (*(w.slots or ()), *w.entries)]
     heads = {f.letter.label for c in chains for f in c.factors if f.letter.glyph in ("W_QK", "W_Q")}
     if len(heads) != 1:
-        raise meaning.fault("only the softmax of the scores of one head is read", at)
+        raise meaning.fault("softmax must be of the scores of one head", at)
     label = heads.pop()
     ends = {meaning.sizes.ends(c) for c in chains}
     if ends != {("token", "token")}:
         row, col = (x.split()[0] if x else "unknown" for x in next(iter(ends), ("", "")))
-        message = ("the softmax is taken of a matrix that has no row for each query and column for each key: "
+        message = ("the softmax is of a matrix without a row for each query and a column for each key: "
                    f"its rows are {row}, its columns {col}")  # fmt: skip
         misfits = sum(map(meaning.sizes.misfits, chains))
-        meaning.findings += [Finding("pattern-side", message, at)] * (2 + misfits)  # so that other readings come first
+        meaning.findings += [Finding("pattern-side", message, at)] * (2 + misfits)  # other readings come first
         return letter_value(Letter("A", label), at)
     indices = {(c.row, c.col) for c in chains}
     row, col = next(iter(indices))
     if len({frozenset(x) for x in indices}) != 1 or bool(row) != bool(col) or (row and row == col):
-        raise meaning.fault("the entries inside a softmax are read where all have the same two indices", at)
+        raise meaning.fault("the entries inside a softmax must all have the same two indices", at)
     if axis and not row:
-        raise meaning.fault(f"the softmax over {axis} is read of entries, softmax_j(x_i W_QK x_j^T)", at)
+        raise meaning.fault(f"the softmax over {axis} must be of entries, e.g. softmax_j(x_i W_QK x_j^T)", at)
     scores = _scores(meaning, label, any(f.letter.glyph == "Y" for c in chains for f in c.factors), at)
     before, first = list(meaning.findings), None
     for query, key in ((row, col), (col, row))[: 2 if row else 1]:
@@ -68,17 +68,17 @@ def pattern(meaning: Meaning, value: Value, axis: str, at: int) -> Value:
                 mistake = "scale" if same else "doubled-factor" if len(value) == 1 else "extra-terms"
             else:
                 mistake = mistake_between(letters, near, spelling) if near else "unknown"
-        message = f"what stands inside the softmax is not the scores of head {label}"
+        message = f"the argument of the softmax is not the scores of head {label}"
         meaning.findings += [Finding(mistake, message, at)] * (1 + sum(map(meaning.sizes.misfits, chains)))
     return letter_value(Letter("A", label), at)
 
 
 def _scores(meaning: Meaning, label: str, opaque: bool, at: int) -> list[RawWord]:
-    """All terms of the scores of a head; ``opaque``: of those of a stream ``Y`` that stands for itself."""
+    """All terms of the scores of a head; ``opaque``: of the scores of an arbitrary stream ``Y``."""
     expansion = expand(meaning.architecture, f"scores:{meaning.head_called(label, at)}")
     if expansion.count > _MOST:
         raise meaning.fault(f"the scores inside this softmax have {expansion.count:,} terms; at most {_MOST:,} are "
-                            "held against it", at)  # fmt: skip
+                            "compared", at)  # fmt: skip
     matcher = Matcher(expansion)
     out = []
     for term in expansion:

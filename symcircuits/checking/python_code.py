@@ -1,9 +1,9 @@
-"""Python code read into nodes, as TransformerLens, torch, NumPy and einops are used. Nothing is ever executed.
+"""Reads Python code into nodes, with the usual calls of TransformerLens, torch, NumPy and einops; executes nothing.
 
-The standard library's ``ast`` takes the text apart. A matrix is called by the last name before its brackets:
+The standard library's ``ast`` parses the text. A matrix is named by the last name before its brackets:
 ``model.W_V[0, 1]``, ``model.blocks[0].attn.W_V[1]``, ``blocks.0.attn.W_V[1]`` and ``state["blocks.0.attn.W_V"][1]`` are
 all ``W_V`` with the bracket ``("0", "1")``, and ``first.w_o`` is ``first['w_o']``. ``*`` is entrywise unless one side
-is plainly a number. Lines are those of the text, counted from 1; places are characters of it.
+is clearly a number. Lines are those of the text, counted from 1; places are characters of it.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _EQUALITIES: Final = re.compile(
 _NUMBER: Final = re.compile(r"(?:\w*scale|alpha|beta|lambda_?|coef\w*|d_\w+|n_\w+|sqrt_\w+|inv_\w+|eps\w*|m_[EU])")
 _COUNTS: Final = re.compile(r"(?:n|num)_?heads?|H")
 _LAYERS: Final = re.compile(r"(?:n|num)_?layers?|L")
-_WRAPPED: Final = "if True:\n"  # makes a snippet that is indented as a whole a block
+_WRAPPED: Final = "if True:\n"  # makes a block of a snippet that is indented as a whole
 
 
 def read_code(source: str) -> Document:
-    """The lines of Python code; SyntaxError where it is not Python, ReadError with the place where it is not a formula.
+    """The lines of Python code; SyntaxError if it is not Python, ReadError, with the place, if it is not a formula.
 
     >>> [line] = read_code("ov = model.W_V[0, 1] @ model.W_O[0, 1]  # one head").lines
     >>> name, value = line.equations[0].sides
@@ -75,12 +75,12 @@ def read_code(source: str) -> Document:
             raise
         raise SyntaxError(str(error)) from None
     if len(document.lines) > MAX_SIDES:
-        raise ReadError(f"code of more than {MAX_SIDES:,} lines is not read", source, document.lines[MAX_SIDES].at)
+        raise ReadError(f"the code has more than {MAX_SIDES:,} lines, the limit", source, document.lines[MAX_SIDES].at)
     return document
 
 
 def _innermost(statement: ast.stmt) -> ast.stmt:
-    """What a loop does; any other statement is itself."""
+    """A loop as the sum that it computes; any other statement unchanged."""
     while isinstance(statement, ast.For):
         statement = statement.body[0]
     return statement
@@ -90,10 +90,10 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self.source = source
         self.starts = [0, *(found.end() for found in re.finditer(r"\r\n?|\n", source))]
-        self.numbers: set[str] = set()  # names that were given a number
-        self.models: set[str] = set()  # names that were given a model, or its weights by their names
-        text = re.sub(r"^(?:>>>|\.\.\.)(?= )", "   ", source, flags=re.MULTILINE)  # of an interactive session
-        text = re.sub(r"\b(blocks|h|layers)\.(\d+)\.", r"\1_\2_", text)  # as long as before, and Python
+        self.numbers: set[str] = set()  # names of numbers
+        self.models: set[str] = set()  # names of a model, or of a dictionary of its weights
+        text = re.sub(r"^(?:>>>|\.\.\.)(?= )", "   ", source, flags=re.MULTILINE)  # prompts of an interactive session
+        text = re.sub(r"\b(blocks|h|layers)\.(\d+)\.", r"\1_\2_", text)  # of the same length, and valid Python
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -103,7 +103,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------------- places
     def place(self, line: int, column: int) -> int:
-        """A place of the text from a line of the tree and a column in bytes."""
+        """The place in the text of a line of the tree and a column in bytes."""
         start = self.starts[line - 1 - self.shift]
         if self.source.isascii():
             return start + column
@@ -128,11 +128,11 @@ class _Reader:
                 said = _innermost(statement)
                 lines.append(Line(said.lineno - self.shift, self.at(said), equations))
         if not lines:
-            raise ReadError("nothing stands here", self.source)
+            raise ReadError("a formula is missing here", self.source)
         return Document(tuple(lines), self.source)
 
     def flat(self, statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        """Statements one by one, those of a function and of ``with`` in their place."""
+        """Statements one by one, with the bodies of functions and of ``with`` in place."""
         for statement in statements:
             if isinstance(statement, (ast.FunctionDef, ast.With)):
                 yield from self.flat(statement.body)
@@ -140,7 +140,7 @@ class _Reader:
                 yield statement
 
     def equations(self, statement: ast.stmt) -> Iterator[Equation]:
-        """What a statement says: an assignment, a value, or that two values are equal."""
+        """The equation of a statement: an assignment, a value, or that two values are equal."""
         at = self.at(statement)
         match statement:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
@@ -162,9 +162,9 @@ class _Reader:
             case ast.For() if (total := self.added_up(statement)) is not None:
                 yield total
             case ast.For() | ast.While():
-                raise self.fault("a loop is not read: write it as sum(... for h in range(n_heads))", statement)
+                raise self.fault("this loop cannot be read: write it as sum(... for h in range(n_heads))", statement)
             case _:
-                raise self.fault("this statement is not read: only assignments, values and equalities are", statement)
+                raise self.fault("this statement cannot be read; write assignments, values or equalities", statement)
 
     def assigned(self, targets: Sequence[ast.expr], value: Node, at: int) -> Equation:
         names = [self.node(target) for target in targets]
@@ -172,7 +172,7 @@ class _Reader:
         return Equation((*names, value), at)
 
     def added_up(self, loop: ast.For) -> Equation | None:
-        """``for h in range(n): x = x + a`` as ``x = x + sum(a for h in range(n))``; None of any other loop."""
+        """``for h in range(n): x = x + a`` as ``x = x + sum(a for h in range(n))``; None for any other loop."""
         bounds = [Bound(self.bound(loop.target), self.over(loop.iter), self.at(loop.iter))]
         inner: ast.stmt = loop
         while isinstance(inner, ast.For):
@@ -191,13 +191,13 @@ class _Reader:
             case _:
                 return None
         if any(isinstance(part, ast.Name) and part.id == name.id for part in ast.walk(value)):
-            return None  # what is added changes from one pass to the next
+            return None  # the summand changes from one pass to the next
         at = self.at(inner)
         total = Sum((1, 1), (self.node(name), BigSum(tuple(bounds), self.node(value), at)), at)
         return self.assigned([name], total, at)
 
     def is_model(self, tree: ast.expr) -> bool:
-        """Whether it is a model or the dictionary of its weights, not a matrix."""
+        """Whether it is a model or a dictionary of its weights, not a matrix."""
         match tree:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 return name in self.models or name in ("model", "params")
@@ -206,7 +206,7 @@ class _Reader:
         return False
 
     def compared(self, tree: ast.expr) -> tuple[Node, ...]:
-        """The sides of ``a == b``, of ``(a == b).all()`` and of ``torch.allclose(a, b)``; one side of all else."""
+        """The sides of ``a == b``, of ``(a == b).all()`` and of ``torch.allclose(a, b)``; else one side."""
         match tree:
             case ast.Compare(left=left, ops=ops, comparators=others) if all(isinstance(op, ast.Eq) for op in ops):
                 return tuple(self.node(side) for side in (left, *others))
@@ -238,7 +238,7 @@ class _Reader:
                     return Number(Rational(repr(value)), at)
                 except ValueError:
                     raise self.fault(f"{value} is not a number that can be read", tree) from None
-        raise self.fault("this is not read as a matrix or a number", tree)
+        raise self.fault("this cannot be read as a matrix or a number", tree)
 
     def operation(self, tree: ast.BinOp) -> Node:
         """Sums, products, fractions and powers; chains of one kind are one node."""
@@ -248,7 +248,7 @@ class _Reader:
             made = Fraction if isinstance(tree.op, ast.Div) else Power
             return made(self.node(tree.left), self.node(tree.right), self.at(tree))
         if kind is None:
-            raise self.fault("of operations only +, -, @, *, / and ** are read", tree)
+            raise self.fault("this operation cannot be read; use +, -, @, *, / or **", tree)
         operators, operands = list[ast.operator](), list[ast.expr]()
         rest: ast.expr = tree
         while isinstance(rest, ast.BinOp) and isinstance(rest.op, kind):
@@ -263,7 +263,7 @@ class _Reader:
         return self.product(values, operators)
 
     def product(self, values: Sequence[Node], operators: Sequence[ast.operator]) -> Node:
-        """From left to right: ``@`` multiplies matrices; ``*`` does so with a number, else entry by entry."""
+        """From left to right: ``@`` multiplies matrices; ``*`` multiplies by a number, or entry by entry."""
         found = values[0]
         for value, operator in zip(values[1:], operators, strict=True):
             entrywise = isinstance(operator, ast.Mult) and not (self.is_number(found) or self.is_number(value))
@@ -271,7 +271,7 @@ class _Reader:
         return found
 
     def is_number(self, node: Node) -> bool:
-        """Whether it is plainly a number."""
+        """Whether it is clearly a number."""
         match node:
             case Number():
                 return True
@@ -287,7 +287,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------------- names
     def chain(self, tree: ast.expr) -> Node:
-        """A name with the attributes and brackets behind it, from left to right."""
+        """A name with the attributes and brackets after it, from left to right."""
         links: list[ast.Attribute | ast.Subscript] = []
         rest = tree
         while isinstance(rest, (ast.Attribute, ast.Subscript)):
@@ -299,7 +299,7 @@ class _Reader:
         return found
 
     def path(self, text: str, at: int) -> Name:
-        """``blocks.0.attn.W_V`` (its dots may be bars) as ``W_V`` with the bracket ``("0",)``."""
+        """``blocks.0.attn.W_V`` (or with underscores for dots) as ``W_V`` with the bracket ``("0",)``."""
         *before, last = re.sub(r"\b(blocks|h|layers)_(\d+)_", r"\1.\2.", text).split(".")
         if last in ("weight", "bias") and before and not before[-1].isdigit():
             last = before.pop() + ("" if last == "weight" else "_bias")
@@ -316,7 +316,7 @@ class _Reader:
         if _SAME.fullmatch(tree.attr):
             return found
         if not isinstance(found, Name):
-            raise ReadError(f"the attribute {tree.attr!r} is not read here", self.source, at)
+            raise ReadError(f"the attribute {tree.attr!r} cannot be read here", self.source, at)
         numbers = [part for script in found.scripts for part in script.parts if part.isidentifier() or part.isdigit()]
         if self.holds_weights(found) or numbers:
             name = self.path(tree.attr, at)
@@ -361,7 +361,7 @@ class _Reader:
         return self.named(function.attr, [function.value, *tree.args], tree, self.at(function.value))
 
     def named(self, name: str, arguments: Sequence[ast.expr], tree: ast.Call, at: int) -> Node:
-        """A function by its name; of a method, what it is called on comes first."""
+        """A function by its name; for a method, its object is the first argument."""
         if name in ("sum", "fsum") and arguments:
             return self.summed(arguments[0], tree)
         if name == "multi_dot" and len(arguments) == 1 and isinstance(arguments[0], (ast.List, ast.Tuple)):
@@ -371,28 +371,28 @@ class _Reader:
         if _SAME.fullmatch(name) and arguments:
             return self.node(arguments[0])
         if any(isinstance(argument, ast.Starred) for argument in arguments):
-            raise self.fault("arguments with a star are not read", tree)
+            raise self.fault("arguments with a star cannot be read", tree)
         if _PRODUCTS.fullmatch(name) and len(arguments) > 1:
             return self.product([self.node(a) for a in arguments], [ast.MatMult()] * (len(arguments) - 1))
         if name == "softmax":
             self.over_keys(arguments, tree)
-        if name in ("norm", "softmax", "sqrt", "diag"):  # what follows is a kind, an axis
+        if name in ("norm", "softmax", "sqrt", "diag"):  # further arguments are a kind, an axis
             arguments = arguments[:1]
         return Call(Name(name, at), tuple(map(self.node, arguments)), at)
 
     def over_keys(self, arguments: Sequence[ast.expr], tree: ast.Call) -> None:
-        """An error where a softmax does not run over the last axis, that of the keys."""
+        """Raise a ReadError if a softmax does not run over the last axis, that of the keys."""
         axes = [ast.unparse(a) for a in arguments[1:]] + [
             ast.unparse(k.value) for k in tree.keywords if k.arg not in ("dtype", "input")
         ]
         if any(axis not in ("-1", "1") for axis in axes) or len(axes) > 1:
-            raise self.fault("a softmax is read over the last axis alone, that of the keys: dim=-1", tree)
+            raise self.fault("a softmax must be over the last axis, that of the keys: dim=-1", tree)
 
     def turned(self, arguments: Sequence[ast.expr], tree: ast.Call) -> Node:
-        """A transpose of the last two axes; of any others it is not one of matrices."""
+        """A transpose, which must be of the last two axes."""
         axes = [ast.unparse(a) for a in arguments[1:]]
         if axes not in ([], ["-1", "-2"], ["-2", "-1"], ["0", "1"], ["1", "0"]):
-            raise self.fault("a transpose is read of the last two axes alone: .T or .transpose(-1, -2)", tree)
+            raise self.fault("a transpose must be of the last two axes: .T or .transpose(-1, -2)", tree)
         if axes[:1] == ["0"] and getattr(tree.func, "attr", "") == "permute":
             return self.node(arguments[0])
         inner = self.node(arguments[0])
@@ -406,21 +406,21 @@ class _Reader:
                 return values[0] if len(values) == 1 else Sum((1,) * len(values), values, values[0].at)
             case ast.GeneratorExp(elt=body, generators=loops) | ast.ListComp(elt=body, generators=loops):
                 if any(loop.ifs for loop in loops):
-                    raise self.fault("a condition in a sum is not read", tree)
+                    raise self.fault("a condition in a sum cannot be read", tree)
                 bounds = tuple(
                     Bound(self.bound(loop.target), self.over(loop.iter), self.at(loop.iter)) for loop in loops
                 )
                 return BigSum(bounds, self.node(body), self.at(call))
-        raise self.fault("a sum is read over heads alone: sum(... for h in range(n_heads))", tree)
+        raise self.fault("a sum must be over heads: sum(... for h in range(n_heads))", tree)
 
     def bound(self, target: ast.expr) -> tuple[str, ...]:
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         if not all(isinstance(name, ast.Name) for name in names):
-            raise self.fault("the variables of a sum are single names", target)
+            raise self.fault("the variables of a sum must be single names", target)
         return tuple(name.id for name in names if isinstance(name, ast.Name))
 
     def over(self, tree: ast.expr) -> str:
-        """The range of a sum: ``range(n_heads)`` is ``0..H-1``, ``range(1, 4)`` is ``1..3``; any other as it stands."""
+        """The range of a sum: ``range(n_heads)`` is ``0..H-1``, ``range(1, 4)`` is ``1..3``; any other unchanged."""
         match tree:
             case ast.Call(func=ast.Name(id="range"), args=[stop]):
                 first, end = "0", stop
@@ -436,7 +436,7 @@ class _Reader:
 
 
 def _written(tree: ast.expr) -> str:
-    """What stands in a bracket, without spaces."""
+    """The text in a bracket, without spaces."""
     match tree:
         case ast.Name(id=text):
             return text

@@ -1,4 +1,4 @@
-"""What a model computes on the way, as sums of words: streams, what heads and layers add, queries and keys."""
+"""Intermediate results of a model as sums of words: streams, outputs of heads and layers, queries and keys."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Quantities", "placed"]
 
 
 class Quantities:
-    """Values in row form, in the paper's convention, made when asked for; they carry no places."""
+    """Values in row form, in the paper's convention, made on demand; they have no places."""
 
     def __init__(self, architecture: Architecture, algebra: Algebra) -> None:
         self.architecture, self.algebra = architecture, algebra
         self._streams: dict[int, Value] = {}
 
     def stream(self, point: int) -> Value:
-        """The residual stream after so many layers."""
+        """The residual stream after a number of layers."""
         if point not in self._streams:
             layer = stream_program(self.architecture, point)[-1]
             before = self.stream(point - 1) if layer.skip else []
@@ -31,14 +31,14 @@ class Quantities:
         return self._streams[point]
 
     def normed(self, label: str) -> Value:
-        """What comes out of the norm before the attention of a layer, ``L1``, or before the unembedding, ``final``."""
+        """The output of the norm before the attention of a layer, ``L1``, or before the unembedding, ``final``."""
         point = self.architecture.n_layers if label == FINAL else int(label[1:])
         made = norm(self.architecture, label, point)
         through = self._through(Branch(None, made.left, made.right), self.stream(point))
         return through + ([Word(1, (), (_chain(made.bias),))] if made.bias else [])
 
     def head(self, head: Head, stream: Value | None = None) -> Value:
-        """What a head adds to the stream; ``stream``: what it reads, where that is not the model's own."""
+        """What a head adds to the stream; ``stream``: its input, if that is not the model's."""
         layer = stream_program(self.architecture, head.layer + 1)[-1]
         read = self.stream(head.layer) if stream is None else stream
         out: Value = []
@@ -55,7 +55,7 @@ class Quantities:
         return [w._replace(slots=(Chain(w.slots[0].factors[1:]),)) for w in self.averaged(head) if w.slots]
 
     def attention(self, layer: int, stream: Value | None = None) -> Value:
-        """What the heads of a layer add, with its bias."""
+        """What the heads of a layer add, with the bias of the layer."""
         found = stream_program(self.architecture, layer + 1)[-1]
         heads = [w for h in self.architecture.layer_heads(layer) for w in self.head(h, stream)]
         return heads + [_source(s) for s in found.sources if s.name[:3] == "b_O"]
@@ -96,7 +96,7 @@ def _source(source: Source) -> Word:
 
 
 def placed(value: Value, at: int, row: str = "") -> Value:
-    """The same value, all letters at one place, its rows named."""
+    """The same value with all letters at one place and its rows named."""
     out = []
     for w in value:
         assert w.slots is not None

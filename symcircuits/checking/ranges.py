@@ -1,4 +1,4 @@
-"""What sums over heads and layers run over."""
+"""The ranges of sums over heads and layers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Ranges(Labels):
     """The heads and layers of the ranges of sums, in order."""
 
     def layers_multiplied(self, bound: Bound) -> list[int]:
-        """The numbers of the layers of a product, from left to right; ReadError where their order is not said."""
+        """The numbers of the layers of a product, from left to right; ReadError if their order is not given."""
         base, layers = self.reading.base, self.architecture.n_layers
         found = re.fullmatch(r"([\w-]+)\.\.([\w-]+)", bound.over)
         ends = [_end_of(part, layers) for part in found.groups()] if found else [None]
         if None in ends or len(bound.names) != 1:
-            raise self.fault("a product is read over layers whose order is said: \\prod_{l=L}^{1}, where later layers "
-                             "stand on the left", bound.at)  # fmt: skip
+            raise self.fault("a product over layers needs an order: \\prod_{l=L}^{1}, with later layers "
+                             "on the left", bound.at)  # fmt: skip
         first, last = (end for end in ends if end is not None)
         if min(first, last) < base or max(first, last) > layers - 1 + base:
             raise self.fault(f"there are no layers {first} to {last}, counted from {base}", bound.at)
@@ -44,7 +44,7 @@ class Ranges(Labels):
             yield env
             return
         name, bound = names[0]
-        if any(self.roles.of(n) == "layer" and i for i, (n, _) in enumerate(names)):  # layers before their heads
+        if any(self.roles.of(n) == "layer" and i for i, (n, _) in enumerate(names)):  # bind layers before their heads
             i = next(i for i, (n, _) in enumerate(names) if self.roles.of(n) == "layer")
             if self.roles.of(name) != "layer":
                 names = [names[i], *names[:i], *names[i + 1 :]]
@@ -62,7 +62,7 @@ class Ranges(Labels):
         return values
 
     def _layers_in(self, name: str, bound: Bound, env: Environment) -> range:
-        """The numbers of the layers that a sum over layers runs over, as they are written."""
+        """The numbers of the layers in a sum over layers, as the text counts them."""
         over, base, layers = bound.over, self.reading.base, self.architecture.n_layers
         if over[:1] == "<":  # l_1 < l_2, or l < m
             place = bound.names.index(name)
@@ -81,9 +81,9 @@ class Ranges(Labels):
         return range(first, last + 1)
 
     def _layers_named(self, name: str, body: Node, env: Environment) -> tuple[set[int | None], bool]:
-        """The layers in whose labels a number of a head stands, ``(2, h)``, and whether it stands alone too.
+        """The layers in the labels with a number of a head, ``(2, h)``, and whether the number is also used alone.
 
-        None stands for a layer that is bound in the body.
+        None is a layer that is bound in the body.
         """
         inner = {n for sum_ in nodes(body) if isinstance(sum_, BigSum) for b in sum_.bounds for n in b.names}
         named: set[int | None] = set()
@@ -104,7 +104,7 @@ class Ranges(Labels):
     def _heads_in(
         self, over: str, bound: Bound, env: Environment, named: set[int | None], alone: bool
     ) -> list[Head] | list[int]:
-        """What a part of a range is: heads, or numbers of heads where they stand for heads of several layers."""
+        """The values of a part of a range: heads, or numbers of heads if these are in several layers."""
         arch, base = self.architecture, self.reading.base
         own = _HEADS_OF.fullmatch(over) if not _ALL_HEADS.fullmatch(over) else None
         own = own or (_TO_THE_LAST_OF.fullmatch(over) if not _TO_THE_LAST.fullmatch(over) else None)
@@ -121,16 +121,16 @@ class Ranges(Labels):
         layers: list[int] = sorted(n for n in named if n is not None)
         if len(named) > 1 or None in named:
             if alone:
-                raise self.fault("one variable stands for heads of several layers and for a head alone: "
+                raise self.fault("one variable is used for heads of several layers and for a single head: "
                                  "write the layer at each", bound.at)  # fmt: skip
             counts = {arch.heads[n] for n in (range(arch.n_layers) if None in named else layers)}
             if len(counts) > 1:
-                raise self.fault("one variable cannot stand for heads of layers with different numbers of heads: "
+                raise self.fault("one variable cannot be used for heads of layers with different numbers of heads: "
                                  "write a sum for each layer", bound.at)  # fmt: skip
             numbers = range(counts.pop())
             return [n + base for n in (self._counted(counted, len(numbers), bound.at) if counted else numbers)]
         if not layers and arch.n_layers > 1 and (counted or not self.reading.spread) and self.before:
-            layers = [self.before - 1]  # what is added to the stream before it
+            layers = [self.before - 1]  # a summand of the stream before it
         if not layers and arch.n_layers > 1 and (counted or not self.reading.spread):
             layer_ = env.get("@layer")
             if layer_ is None:
@@ -142,7 +142,7 @@ class Ranges(Labels):
         return [heads[n] for n in self._counted(counted, len(heads), bound.at)] if counted else heads
 
     def _counted(self, found: re.Match[str], count: int, at: int) -> range:
-        """The numbers ``1..3`` as places among so many heads, counted from 0."""
+        """The numbers ``1..3`` as indices of ``count`` heads, counted from 0."""
         first, last = int(found[1]), int(found[2])
         if (first, last) in ((0, count - 1), (1, count)):
             return range(count)
@@ -153,7 +153,7 @@ class Ranges(Labels):
 
 
 def _end_of(written: str, layers: int) -> int | None:
-    """An end of the range of a product over layers: a number, or ``L`` (``L-1``), as many as there are."""
+    """An end of the range of a product over layers: a number, or ``L`` (``L-1``), the number of layers."""
     if re.fullmatch(r"\d{1,9}", written):
         return int(written)
     found = re.fullmatch(rf"{_HOW_MANY_LAYERS}(?:-(\d))?", written)

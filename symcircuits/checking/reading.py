@@ -1,4 +1,4 @@
-"""Whatever is handed in as a formula, read into nodes; and single formulas read as they stand into raw words."""
+"""Reads any formula into nodes, and single formulas, as written, into raw words."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _PRINTED: Final = re.compile(r"\[[LlMm]\d|\bX_?0\b|\^|⊗|\(x\)|^[ \t]*(?:logits
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """The lines of a text and what is known of its layout."""
+    """The lines of a text and its layout."""
 
     document: Document
     rows: Rows
     code: bool
     strict: bool  # written with the names and labels that are printed here
-    written: bool = True  # whether it was text at all
+    written: bool = True  # whether it was text
 
     @property
     def rows_count(self) -> int:
-        """How many lines a person counts."""
+        """The number of lines as a person counts them."""
         return len(self.rows.numbers) or 1
 
     @property
@@ -69,7 +69,7 @@ class ReadText:
 
 
 def word_of(formula: Any) -> Word | None:
-    """The word of a term, or a word itself; None for anything else."""
+    """The word of a term, or the word itself; None for anything else."""
     word = formula if isinstance(formula, Word) else getattr(formula, "word", None)
     return word if isinstance(word, Word) else None
 
@@ -96,7 +96,7 @@ def read_text(formula: Any, notation: Notation, architecture: Architecture) -> R
 
 
 def _read_code(text: str) -> ReadText | None:
-    """The lines of code; None where it is not Python after all."""
+    """The lines of code; None if it is not Python after all."""
     try:
         document, rows = read_code(text), Rows()
     except SyntaxError:
@@ -125,10 +125,10 @@ def _is_label(parts: tuple[str, ...]) -> bool:
 def read(
     formula: Any, architecture: Architecture, convention: str = "paper", symbols: Mapping[str, str] | None = None
 ) -> Formula:
-    """One formula as it stands: a string (text notation or LaTeX), a SymPy expression, or a word or term of ours.
+    """One formula as written: a string (text notation or LaTeX), a SymPy expression, or a word or term.
 
-    ``convention`` says in which convention it is written, ``symbols`` which symbols have other names there; the letters
-    of the result are always in the paper's. Raises :class:`ReadError` with the position where it cannot be read.
+    ``convention`` is its convention, ``symbols`` are other names of symbols in it; the letters of the result are always
+    in the paper's convention. Raises :class:`ReadError`, with the position, if it cannot be read.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((2, 2))
@@ -157,6 +157,6 @@ def read(
         raise ReadError(message, text.document.source, free.at) from None
     claim = claims[0]
     if len(claims) > 1 or claim.kind == "equal":
-        raise ReadError("only one formula is read here, after logits =, stream =, S[L1H0] = or nothing",
+        raise ReadError("give only one formula here, alone or after logits =, stream = or S[L1H0] =",
                         text.document.source, claims[-1].at)  # fmt: skip
     return Formula(claim.found.words, claim.target)

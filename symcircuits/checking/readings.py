@@ -1,4 +1,4 @@
-"""How a formula may be meant where the text does not say: conventions, where counting starts, what a sum runs over."""
+"""The choices that a text may leave open: conventions, where counting starts, what a sum runs over."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Weights = Literal["paper", "transformerlens", "linear"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One way to mean a text.
+    """One reading of a text.
 
-    ``weights``: matrices in the paper's shapes, in TransformerLens's, or as PyTorch's layers keep them (``linear``: the
-    paper's, with the embedding ``[d_vocab, d_model]``). ``columns``: a stream has a column, not a row, for each token.
-    ``base``: layers and heads given by numbers are counted from 1 or 0. ``spread``: a sum over heads whose range is
-    left out runs over all heads of the model, or (``False``) over those of one layer.
+    ``weights``: matrices in the paper's shapes, TransformerLens's, or as in PyTorch's layers (``linear``: the paper's,
+    with the embedding ``[d_vocab, d_model]``). ``columns``: a stream has a column, not a row, for each token. ``base``:
+    layers and heads given by numbers are counted from 1 or 0. ``spread``: a sum over heads without a range runs over
+    all heads of the model, or (``False``) over those of one layer.
     """
 
     weights: Weights = "paper"
@@ -28,7 +28,7 @@ class Reading:
 
     @property
     def convention(self) -> str:
-        """The convention in a word: ``paper``, ``columns``, ``transformerlens``, ``linear``."""
+        """The name of the convention: ``paper``, ``columns``, ``transformerlens``, ``linear``."""
         return "columns" if self.columns and self.weights == "paper" else self.weights
 
     @property
@@ -37,9 +37,7 @@ class Reading:
         if self.weights == "transformerlens":
             rows = "columns" if self.columns else "a row for each token"
             return f"TransformerLens's convention, {rows}, weights in its shapes"
-        shapes = (
-            "weights as PyTorch's layers keep them" if self.weights == "linear" else "matrices in the paper's shapes"
-        )
+        shapes = "weights as in PyTorch's layers" if self.weights == "linear" else "matrices in the paper's shapes"
         return f"columns, one for each token, {shapes}" if self.columns else f"the row convention, {shapes}"
 
 
@@ -52,7 +50,7 @@ _ASKED: Final = {"paper": _MATHS[:2], "row": _MATHS[:1], "columns": _MATHS[1:2],
 
 
 def readings_of(convention: str | None, code: bool, theirs: bool = False) -> tuple[Reading, ...]:
-    """The conventions to try, the likeliest first; ``theirs``: it is said to be a model of TransformerLens.
+    """The conventions to try, the likeliest first; ``theirs``: the text looks like TransformerLens.
 
     >>> [r.convention for r in readings_of("paper", False)], readings_of(None, True)[0].convention
     (['paper', 'columns'], 'transformerlens')
@@ -63,7 +61,7 @@ def readings_of(convention: str | None, code: bool, theirs: bool = False) -> tup
 
 
 def variants(reading: Reading, bases: bool, ranges: bool) -> Iterator[Reading]:
-    """The same convention with other ways to count, where numbers or ranges leave that open."""
+    """The same convention with each way to count, if numbers or ranges leave that open."""
     for base in (1, 0) if bases else (reading.base,):
         for spread in (True, False) if ranges else (True,):
             yield replace(reading, base=base, spread=spread)

@@ -1,4 +1,4 @@
-"""What the variables of a text stand for, from where they stand: positions, layers, numbers of heads, heads."""
+"""The roles of the variables of a text, inferred from their places: positions, layers, numbers of heads, heads."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from symcircuits.checking.syntax import BigSum, Bound, Document, Name, Node, chi
 __all__ = ["Roles", "spelling_of", "split_indices"]
 
 _STREAMS: Final = ("x", "X", "r", "resid")
-_OF_TOKENS: Final = (*_STREAMS, "q", "k", "v", "z", "o", "logits", "logit")  # what has a row for each token
+_OF_TOKENS: Final = (*_STREAMS, "q", "k", "v", "z", "o", "logits", "logit")  # names with a row for each token
 _VARIABLE: Final = re.compile(r"[A-Za-z](?:_?\w{1,3})?'*")
 _OPEN_RANGE: Final = re.compile(
     r"|\^?H|(?:all)?heads?|[1^]?\.\.(?![Hn]_)\w+|0\.\.(?![Hn]_)\w+-1|\d+\.\.\d+"
-)  # not H_1, which says of which layer
+)  # not H_1, which says the layer
 
 
 def spelling_of(node: Name) -> tuple[str, tuple[str, ...]]:
-    """What a name is told by, its subscript with it, and its labels.
+    """A name with the subscript that belongs to it, and its labels.
 
     >>> from symcircuits.checking.syntax import Script
     >>> spelling_of(Name("tilde W", 0, (Script("sub", ("U",), 0), Script("super", ("h",), 0))))
@@ -37,7 +37,7 @@ def spelling_of(node: Name) -> tuple[str, tuple[str, ...]]:
 
 
 class Roles:
-    """What the variables of a text stand for: positions, layers, numbers of heads; all others for heads."""
+    """The roles of the variables of a text: positions, layers, numbers of heads; all others are heads."""
 
     def __init__(self, document: Document) -> None:
         self.positions: set[str] = set()
@@ -54,7 +54,7 @@ class Roles:
                     self.layers |= set(re.findall(r"H_([a-z])\b", b.over))
                     self.layers |= {*b.names, b.over[1:]} - {""} if b.over[:1] == "<" and b.over[1:2] != "=" else set()
                     self.counted |= n.product or bool(re.search(r"H[_^]?\(?\d|^\d+\.\.\d+$", b.over))
-        self.both: dict[int, Bound] = {}  # m < l where the sum binds l as well, by the id of how it was written
+        self.both: dict[int, Bound] = {}  # m < l where the sum binds l as well, by the id of the bound as written
         for line in document.lines:
             for e in line.equations:
                 self._bind_both([side for side in e.sides if side is not None])
@@ -65,7 +65,7 @@ class Roles:
         self.positions -= self.layers
 
     def _bind_both(self, sides: list[Node]) -> None:
-        """Of ``m < l`` both are bound where nothing else in the equation says which layer l is."""
+        """In ``m < l`` both are bound if nothing else in the equation says which layer l is."""
         free: set[str] = set()
         open_: list[tuple[Bound, str]] = []
         stack: list[tuple[Node, frozenset[str]]] = [(side, frozenset()) for side in sides]
@@ -119,10 +119,10 @@ class Roles:
 
     @property
     def open_ranges(self) -> bool:
-        """Whether a sum over heads leaves its range out, or calls it all the same."""
+        """Whether a sum over heads has no range, or the same name for every range."""
         return any(_OPEN_RANGE.fullmatch(b.over) for b in self.bounds if any(self.of(n) == "head" for n in b.names))
 
 
 def split_indices(parts: Sequence[str]) -> tuple[str, ...]:
-    """Two indices that stand side by side as two."""
+    """Two adjacent indices, ``ij``, as two."""
     return tuple(q for p in parts for q in (p if re.fullmatch(r"[a-z]{2}", p) else (p,)))

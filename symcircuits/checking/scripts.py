@@ -1,4 +1,4 @@
-"""Subscripts, superscripts and the ranges of sums as plain text: faces, spaces and braces left out, split at commas."""
+"""Subscripts, superscripts and ranges of sums as plain text: without fonts, spaces and braces, split at commas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRANSPOSE: Final = re.compile(r"\\(?:top|intercal|transp)(?![A-Za-z])|\\(?:math
 
 
 def split_transposes(text: str) -> tuple[str, int]:
-    """A superscript without its transposes, and how many there were.
+    """A superscript without its transposes, and their number.
 
     >>> split_transposes(r"\\mathrm{L0H1}\\,\\mathsf{T}"), split_transposes("T"), split_transposes("h")
     (('\\\\mathrm{L0H1}\\\\,', 1), ('', 1), ('h', 0))
@@ -59,9 +59,9 @@ def plain(text: str) -> str:
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """A script split at its commas, those in brackets apart; parentheses around the whole are left out.
+    """A script split at its commas, except those in brackets; parentheses around the whole are left out.
 
-    A label after a space is one of its own: SymPy prints a symbol called ``W_OV_L0H1`` as ``W_{OV L0H1}``.
+    A label after a space is a separate part: SymPy prints a symbol named ``W_OV_L0H1`` as ``W_{OV L0H1}``.
 
     >>> parts_of("OV L0H1"), parts_of("(l, h)"), parts_of("0, 1, :, :"), parts_of("tokens[-1], tokens"), parts_of("")
     (('OV', 'L0H1'), ('l', 'h'), ('0', '1', ':', ':'), ('tokens[-1]', 'tokens'), ())
@@ -83,7 +83,7 @@ def parts_of(text: str) -> tuple[str, ...]:
 
 
 def bounds_of(below: str, above: str, at: int) -> tuple[Bound, ...]:
-    """What a sum sign binds, from what stands below and above it.
+    """The variables and ranges of a sum sign, from the text below and above it.
 
     >>> [b.names + (b.over,) for b in bounds_of(r"h \\in H_1 \\cup H_2", "", 0)]
     [('h', 'H_1|H_2')]
@@ -106,7 +106,7 @@ def bounds_of(below: str, above: str, at: int) -> tuple[Bound, ...]:
             continue
         if "<" in part and re.fullmatch(r"[a-z](?:_?\w)?'*(?:<[a-z](?:_?\w)?'*)+", part):  # layers in order
             names = tuple(part.split("<"))
-            alike = len({name[0] for name in names}) == 1  # l_1 < l_2 are both bound, of m < l the first alone
+            alike = len({name[0] for name in names}) == 1  # in l_1 < l_2 both are bound, in m < l only the first
             found.append(Bound((*waiting, *(names if alike else names[:-1])), "<" if alike else "<" + names[-1], at))
             waiting = []
             continue

@@ -1,8 +1,8 @@
-"""The tokens of a text put together to statements; nothing is understood but the layout.
+"""Groups the tokens of a text into statements, by the layout only.
 
-A statement is what stands between two ends of a line: a line of text, or a row of a display; a row goes on with the
-statement before where it starts with an operator or an equals sign, inside brackets, and (in text) where it is
-indented more. Rows are counted as a person counts them, from 1.
+A statement is a line of text or a row of a display. A row continues the statement before it if it starts with an
+operator or an equals sign, is inside brackets, or (in text) is indented more. Rows are counted as a person counts
+them, from 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRAILING: Final = _LEADING - {"T"} | {"BIGSUM", "BIGPROD", "COMMA"}
 
 @dataclass(slots=True)
 class Statement:
-    """Tokens up to the end of a statement; ``let``: it is said to be a definition; ``open``: brackets left open."""
+    """Tokens up to the end of a statement; ``let``: it is an explicit definition; ``open``: brackets left open."""
 
     at: int
     tokens: list[Token] = field(default_factory=list)
@@ -38,21 +38,21 @@ class Statement:
     signs: int = 0
 
     def add(self, tokens: list[Token]) -> None:
-        """More tokens at its end."""
+        """Append tokens."""
         self.tokens += tokens
         self.open += _opened(tokens)
         self.signs += sum(token.kind == "SIGN" for token in tokens)
 
 
 class Rows:
-    """Which row a place of the text is in, counted from 1."""
+    """The row of each place of the text, counted from 1."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.numbers: list[int] = []
 
     def add(self, at: int, number: int) -> None:
-        """A row starts here."""
+        """Record that a row starts here."""
         self.starts.append(at)
         self.numbers.append(number)
 
@@ -63,7 +63,7 @@ class Rows:
 
 
 def statements_of(source: str, own: re.Pattern[str] | None = None) -> tuple[list[Statement], Rows]:
-    """The statements of a text, and its rows. ``own``: names that are printed as they stand.
+    """The statements of a text, and its rows. ``own``: other names of symbols.
 
     >>> found, rows = statements_of("T = X0 W_U.T\\n  + P W_U.T\\nX1 = X0")
     >>> [len(s.tokens) for s in found], [rows.number(s.at) for s in found]
@@ -78,7 +78,7 @@ def statements_of(source: str, own: re.Pattern[str] | None = None) -> tuple[list
 
 
 class _Layout:
-    """Rows put together to statements."""
+    """Joins rows to statements."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner, self.source = scanner, scanner.source
@@ -105,7 +105,7 @@ class _Layout:
         return [s for s in self.found if s.tokens], self.rows
 
     def row(self, tokens: list[Token], display: bool) -> None:
-        """One row: it goes on with the statement before it, or is one of its own."""
+        """One row: it continues the statement before it, or starts a new one."""
         inside = bool(self.found) and self.found[-1].open > 0
         let, tokens = _without_words(tokens, inside)
         if not tokens:
@@ -120,11 +120,11 @@ class _Layout:
                 self.found[-1].add(part)
             else:
                 if len(self.found) >= MAX_SIDES:
-                    raise self.scanner.fault(f"a text of more than {MAX_SIDES:,} lines is not read", part[0].at)
+                    raise self.scanner.fault(f"the text has more than {MAX_SIDES:,} lines, the limit", part[0].at)
                 self.found.append(Statement(part[0].at, let=let or apart))
                 self.found[-1].add(part)
             if self.found[-1].signs > MAX_WORDS:
-                message = f"the formula has more than {MAX_WORDS:,} words, the most that are read"
+                message = f"the formula has more than {MAX_WORDS:,} products, the limit"
                 raise self.scanner.fault(message, part[0].at)
 
     def _goes_on(self, tokens: list[Token], display: bool) -> bool:
@@ -144,7 +144,7 @@ class _Layout:
 
 
 def _opened(tokens: list[Token]) -> int:
-    """How many brackets are opened and not closed."""
+    """The number of brackets that are opened and not closed."""
     return sum((t.kind in ("LPAR", "LBRACE")) - (t.kind in ("RPAR", "RBRACE")) for t in tokens)
 
 
@@ -156,9 +156,9 @@ def _word(token: Token) -> str:
 
 
 def _without_words(tokens: list[Token], inside: bool = False) -> tuple[bool, list[Token]]:
-    """A row without the words around its formula, and whether they say that it defines.
+    """A row without the words around its formula, and whether they announce a definition.
 
-    ``inside``: it goes on inside brackets, where a comma at its end parts arguments.
+    ``inside``: it continues inside brackets, where a comma at its end separates arguments.
     """
     let = False
     start = 0
@@ -176,7 +176,7 @@ def _without_words(tokens: list[Token], inside: bool = False) -> tuple[bool, lis
         if kept and token.kind == "PROSE" and str(token.value).split(" ")[0] == "for" and _opened(kept) <= 0:
             break  # for all h
         if token.kind == "RBRACE" and kept and kept[-1].kind == "LBRACE":
-            kept.pop()  # nothing but words stood in these braces
+            kept.pop()  # these braces had only words in them
         elif token.kind != "PROSE":
             kept.append(token)
     inside = inside or _opened(kept) > 0
@@ -187,7 +187,7 @@ def _without_words(tokens: list[Token], inside: bool = False) -> tuple[bool, lis
 
 
 def _apart(tokens: list[Token]) -> list[tuple[list[Token], bool]]:
-    """Formulas that stand in one row: after a wide space, a comma or a semicolon another equation may follow."""
+    """The formulas in one row: after a wide space, a comma or a semicolon another equation may follow."""
     parts: list[tuple[list[Token], bool]] = []
     start = depth = 0
     equals = [i for i, t in enumerate(tokens) if t.kind == "EQ"]

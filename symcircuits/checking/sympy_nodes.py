@@ -1,4 +1,4 @@
-"""SymPy expressions as nodes: sums and products as SymPy has them, positions numbering the factors."""
+"""SymPy expressions as nodes: sums and products as in SymPy, with positions that number the factors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCALES: Final = ("scale", "s", "r", "m")
 
 
 def sympy_node(expression: Any) -> Node:
-    """The node of a SymPy expression, without recursion; ReadError on what is not a sum of products of matrices.
+    """The node of a SymPy expression, without recursion; ReadError if it is not a sum of products of matrices.
 
     >>> from sympy import MatrixSymbol
     >>> node = sympy_node(MatrixSymbol("X0", 2, 2) * MatrixSymbol("W_U", 3, 2).T)
@@ -58,7 +58,7 @@ def _joined(part: Any, nodes: tuple[Node, ...]) -> Node:
 
 
 def _opened(part: Any, at: int) -> list[Any] | None:
-    """What an expression is made of, in order; None for a symbol or number."""
+    """The parts of an expression, in order; None for a symbol or number."""
     kind = type(part).__name__
     if kind in ("Add", "MatAdd", "Mul", "MatMul", "Turned"):
         return list(part.args)
@@ -76,7 +76,7 @@ def _leaf(part: Any, at: int) -> Node:
     kind = type(part).__name__
     if getattr(part, "is_Integer", False):
         if abs(int(part)) > _MAX_COEFFICIENT:
-            raise ReadError(f"a coefficient of more than {_MAX_COEFFICIENT:,} is not read", "", at)
+            raise ReadError(f"a coefficient is larger than {_MAX_COEFFICIENT:,}, the limit", "", at)
         return Number(Rational(int(part)), at)
     if kind == "OneMatrix":
         ones = Name("ones", at)

@@ -1,10 +1,10 @@
-"""What was written, nothing understood yet: the nodes that every front end gives and the meaning stage reads.
+"""The syntax of formulas, without meaning: the nodes that every front end makes and the meaning stage reads.
 
 Front ends: :mod:`symcircuits.checking.grammar` (text and LaTeX), ``python_code`` (code), SymPy expressions. A node is
-small, frozen and knows where it stands: ``at`` counts characters of the source from 0. What a name means, which head a
-script speaks of, what is a matrix and what a number, is said by the meaning stage alone. Nodes may be nested deeper
-than Python recurses, so nothing here, and nothing that reads nodes, calls itself (``repr`` and ``==`` of deep nodes
-do); :func:`fold` goes through them from the leaves up.
+small, frozen and has its place: ``at`` counts characters of the source from 0. Only the meaning stage decides what a
+name means, which head a script names, and what is a matrix or a number. Nodes may be nested deeper than Python
+recurses, so nothing here, and nothing that reads nodes, is recursive (``repr`` and ``==`` of deep nodes are);
+:func:`fold` goes through them from the leaves up.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Value = TypeVar("Value")
 class Script:
     """A subscript (``sub``), superscript (``super``) or bracket (``index``), split at its commas.
 
-    The parts are plain text without spaces, faces and braces: ``^{(l, h)}`` gives ``("l", "h")``, ``_{OV}``
+    The parts are plain text without spaces, fonts and braces: ``^{(l, h)}`` gives ``("l", "h")``, ``_{OV}``
     ``("OV",)``, ``[0, 1, :, :]`` ``("0", "1", ":", ":")``, ``['w_o']`` ``("'w_o'",)``,
     ``^{h_1 \\to h_2}`` ``("h_1->h_2",)``, ``^{\\lfloor h/2 \\rfloor}`` and ``[h // 2]`` ``("h//2",)``,
-    ``^{h \\bmod 2}`` and ``[h % 2]`` ``("h%2",)``, ``_{n-m}`` ``("n-m",)``. A transpose in a superscript is left out
+    ``^{h \\bmod 2}`` and ``[h % 2]`` ``("h%2",)``, ``_{n-m}`` ``("n-m",)``. A transpose in a superscript is not one
     of the parts: it makes the name :class:`Transposed`.
     """
 
@@ -42,10 +42,10 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A symbol: ``text`` without faces (``\\mathbf{x}`` is ``x``), accents in front (``\\tilde W``: ``tilde W``).
+    """A symbol: ``text`` without fonts (``\\mathbf{x}`` is ``x``), accents in front (``\\tilde W``: ``tilde W``).
 
-    Text and code give ``W_OV``, ``X0`` and ``X_0`` as they stand; LaTeX gives ``W_{OV}`` as ``W`` with a subscript. The
-    meaning stage takes the two for the same. ``model.W_V`` of code is ``W_V``; ``blocks.0.attn.W_V[1]`` is
+    Text and code keep ``W_OV``, ``X0`` and ``X_0`` as written; LaTeX gives ``W_{OV}`` as ``W`` with a subscript. The
+    meaning stage treats the two as the same. ``model.W_V`` of code is ``W_V``; ``blocks.0.attn.W_V[1]`` is
     ``W_V`` with the bracket ``("0", "1")``.
     """
 
@@ -82,7 +82,7 @@ class Sum:
 @dataclass(frozen=True, slots=True)
 class Product:
     """Factors in order. ``operator``: ``""`` side by side, ``@`` or ``*``; ``"."`` a dot; ``"x"`` a tensor product;
-    ``"o"`` entrywise. A dot binds less than a tensor product, which binds less than what stands side by side.
+    ``"o"`` entrywise. A dot binds less than a tensor product, which binds less than adjacent factors.
     """
 
     operator: Operator
@@ -100,10 +100,10 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a sum binds, and over what: ``names`` ``("h",)``, ``over`` ``"H_1|H_2"`` (``|`` for a union).
+    """Bound variables and their range: ``names`` ``("h",)``, ``over`` ``"H_1|H_2"`` (``|`` for a union).
 
-    Where the range is left out ``over`` is empty; other ranges are ``"1..H"``, ``"0..H-1"``.
-    ``\\text{heads } k`` binds ``k`` and leaves the range out.
+    Without a range ``over`` is empty; other ranges are ``"1..H"``, ``"0..H-1"``. ``\\text{heads } k`` binds ``k``
+    without a range.
     """
 
     names: tuple[str, ...]
@@ -113,7 +113,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class BigSum:
-    """``\\sum``: its body reaches to the next plus or minus; or ``\\prod``, whose body is one factor (``product``)."""
+    """``\\sum``, whose body ends before a plus or minus; or ``\\prod``, whose body is one factor (``product``)."""
 
     bounds: tuple[Bound, ...]
     body: Node
@@ -153,7 +153,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What is not a name, with a bracket or subscript: ``(X W)[i, j]``, ``(X W)_{ij}``."""
+    """An expression, not a name, with a bracket or subscript: ``(X W)[i, j]``, ``(X W)_{ij}``."""
 
     inner: Node
     script: Script
@@ -165,9 +165,9 @@ Node = Name | Number | Text | Sum | Product | Transposed | BigSum | Fraction | P
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """``a = b = c``: its sides in order; the first is None where the line starts with ``=``; one where none is.
+    """``a = b = c``: its sides in order; the first is None if the line starts with ``=``; one side without ``=``.
 
-    ``let``: the text says that it defines (``Let``, ``where``, ``:=``; in code every assignment may).
+    ``let``: the text says that it is a definition (``Let``, ``where``, ``:=``; in code every assignment may be one).
     """
 
     sides: tuple[Node | None, ...]
@@ -179,7 +179,7 @@ class Equation:
 class Line:
     """A line as a person counts them, from 1: a line of text or code, a row of a display.
 
-    ``continues``: it starts with a plus or minus and goes on with what the line before ends in.
+    ``continues``: it starts with a plus or minus and continues the last side of the line before.
     """
 
     number: int
@@ -190,14 +190,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """All lines, and the text that they stand in (for errors)."""
+    """All lines, and the text that they are from (for errors)."""
 
     lines: tuple[Line, ...]
     source: str = ""
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """What a node is made of, in order."""
+    """The parts of a node, in order."""
     match node:
         case Sum():
             return node.summands
@@ -218,7 +218,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def fold(root: Node, value_of: Callable[[Node, list[Value]], Value]) -> Value:
-    """The value of a node from the values of what it is made of, however deep it is.
+    """The value of a node from the values of its parts, at any depth.
 
     >>> depth = lambda node, inner: 1 + max(inner, default=0)
     >>> deep: Node = Name("X", 0)
@@ -243,7 +243,7 @@ def fold(root: Node, value_of: Callable[[Node, list[Value]], Value]) -> Value:
 
 
 def nodes(root: Node) -> Iterator[Node]:
-    """Every node, each before what it is made of."""
+    """Every node, each before its parts."""
     stack = [root]
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""How the tokens of text notation and LaTeX are spelled: regular expressions, tried in the order of the scanner."""
+"""The tokens of text notation and LaTeX as regular expressions, tried in the order of the scanner."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
     "TEXT_NAME",
 ]
 
-_WORDS: Final = r"[^{}]*" + r"(?:\{[^{}]*" * 4 + r"\}[^{}]*)*" * 4  # braces in braces, as names in words have them
+_WORDS: Final = r"[^{}]*" + r"(?:\{[^{}]*" * 4 + r"\}[^{}]*)*" * 4  # nested braces, as in names made of words
 _FACE: Final = (
     r"\\(?:mathrm|mathbf|mathcal|mathsf|mathit|mathbb|mathtt|boldsymbol|bm|operatorname\*?|textrm|textbf|textit|text)"
 )
@@ -124,16 +124,16 @@ FUNCTIONS: Final = frozenset({
     "sigma", "h", "head", "T", "logits", "stream", "scores", "rms", "std", "transpose", "f", "g", "F",
 })  # fmt: skip
 REFUSED: Final = (
-    (re.compile(r"\\(?:c?dots|ldots)|\.\.\.|…"), "dots stand for terms that cannot be read; write all of them"),
-    (re.compile(r"\^"), "a power or superscript cannot be read here; ^{T} and .T transpose"),
+    (re.compile(r"\\(?:c?dots|ldots)|\.\.\.|…"), "dots cannot be read; write all of the terms"),
+    (re.compile(r"\^"), "a power or superscript cannot be read here; for a transpose write ^{T} or .T"),
     (re.compile(r"_"), "a subscript cannot be read here"),
     (re.compile(r"\."), "only .T may follow a symbol"),
-    (re.compile(r"[\[\]]"), "a label in brackets stands directly after a symbol, e.g. W_OV[L0H1]"),
+    (re.compile(r"[\[\]]"), "a label in brackets must follow a symbol directly, e.g. W_OV[L0H1]"),
     (re.compile(r"\\[A-Za-z]+|\\."), "this LaTeX command cannot be read"),
 )
 ENDING: Final = frozenset({"SIGN", "EQ", "ROW", "LINE", "COMMA", "LET"})
 SCRIPT: Final = 1_000  # characters of a script or label
-MAX_DEPTH: Final = 10_000  # brackets in brackets
+MAX_DEPTH: Final = 10_000  # nested brackets
 _BAR: Final = r"(?:\\left\s*|\\right\s*)?(?:\||\\[lr]?vert\b|\\mid\b)"
 SLOPE: Final = re.compile(
     rf"m(?:_\{{?(\w+)\}}?|\^\{{?\(?(\w+)\)?\}}?)?\s*(?:\\cdot|\\,|\*)?\s*{_BAR}\s*([a-z])\s*-\s*([a-z])\s*{_BAR}"

@@ -1,4 +1,4 @@
-"""Text notation and LaTeX taken apart into tokens, which :mod:`symcircuits.checking.statements` puts together."""
+"""Splits text notation and LaTeX into tokens, which :mod:`symcircuits.checking.statements` joins to statements."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ class Scanner:
         bare = own.sub("", source) if own else source
         self.latex = "\\" in bare or "_{" in bare or "^{" in bare
         self.name = LATEX_NAME if self.latex else TEXT_NAME
-        self.braces: list[tuple[int, bool | None]] = []  # whether a script below is left out; None: not brackets
-        self.depth: list[int] = []  # where parentheses were opened
-        self.bars: list[tuple[int, bool]] = []  # of those that are a norm's, how many there were then; of one bar
+        self.braces: list[tuple[int, bool | None]] = []  # whether a subscript is left out; None: not brackets
+        self.depth: list[int] = []  # places of open parentheses
+        self.bars: list[tuple[int, bool]] = []  # open bars of norms: the depth, and whether it is one bar
 
     def fault(self, message: str, at: int) -> ReadError:
         return ReadError(message, self.source, at)
 
     def tokens(self) -> list[Token]:
-        """Everything, ends of rows among it."""
+        """All tokens, with the ends of rows."""
         text, at, out = self.source, 0, list[Token]()
         shown = outside_prose(text)
         run = signs = seen = sides = 0
@@ -91,11 +91,11 @@ class Scanner:
                     signs = signs + 1 if token.kind == "SIGN" else 0
                 sides += token.kind == "EQ"
                 if sides > MAX_SIDES:
-                    raise self.fault(f"a text of more than {MAX_SIDES:,} equations is not read", token.at)
+                    raise self.fault(f"the text has more than {MAX_SIDES:,} equations, the limit", token.at)
                 if run > 3 * MAX_FACTORS:
-                    raise self.fault(f"a product of more than {MAX_FACTORS:,} factors is not read", token.at)
+                    raise self.fault(f"the product has more than {MAX_FACTORS:,} factors, the limit", token.at)
                 if signs > MAX_WORDS:
-                    raise self.fault(f"the formula has more than {MAX_WORDS:,} words, the most that are read", token.at)
+                    raise self.fault(f"the formula has more than {MAX_WORDS:,} products, the limit", token.at)
             seen = len(out)
             if shown is not None and not shown[at]:
                 at = next((i for i in range(at, len(text)) if shown[i]), len(text))
@@ -172,7 +172,7 @@ class Scanner:
         raise self.fault(f"unknown character {shown!r}", at)
 
     def _command(self, at: int, out: list[Token]) -> int:
-        """What a backslash starts; 0 where it is not one of these."""
+        """Read what a backslash starts; 0 if it is nothing known."""
         text = self.source
         if found := BEGIN.match(text, at):
             out.append(Token("BEGIN", at))
@@ -237,12 +237,12 @@ class Scanner:
         name, _, sub = word.partition("_")
         if not re.fullmatch(r"[^\W\d]\w*|1|[α-ω]", name):
             self._refuse(at)
-        if name == "1":  # SymPy prints a column and a row of ones alike, as the second
+        if name == "1":  # SymPy prints a column of ones like a row of ones, as the second
             name = "mathbbm" if found[0].startswith(r"\mathbb") else "ones"
         return self._named(name, found.end(), at, out, below or (f"_{{{sub}}}" if sub else ""))
 
     def _slope(self, found: re.Match[str], out: list[Token]) -> bool:
-        """``- m_h |i - j|``, what ALiBi adds to the scores of head h; whether it is read here, behind a sign."""
+        """Read ``- m_h |i - j|``, what ALiBi adds to the scores of head h, after a sign; False if it is not here."""
         before = out[-1] if out else None
         if before is not None and before.kind == "SIGN":
             out[-1] = Token("SIGN", before.at, -int(before.value))
@@ -252,7 +252,7 @@ class Scanner:
             return False
         head, first, second = found[1] or found[2], found[3], found[4]
         scripts: tuple[Script, ...] = (Script("super", (head,), found.start()),) if head else ()
-        if re.search(rf"_\{{?\w*{first}\b|_\{{?{first}\w*\b", self.source):  # entries, and not whole matrices
+        if re.search(rf"_\{{?\w*{first}\b|_\{{?{first}\w*\b", self.source):  # entries, not whole matrices
             scripts += (Script("sub", (first, second), found.start()),)
         out.append(Token("NAME", found.start(), Name("alibi", found.start(), scripts)))
         return True
@@ -295,12 +295,12 @@ class Scanner:
         return self._scripts(end, None, out)
 
     def _bars(self, at: int, end: int, out: list[Token]) -> int:
-        """The bars of a norm, which is read as a call: they close the one that is open, or open one."""
+        """The bars of a norm, which is read as a call: they close an open norm, or open one."""
         depth, single = self.bars[-1] if self.bars else (0, False)
         if depth and depth == len(self.depth):
             if out[-1].kind == "LPAR":
-                raise self.fault("nothing stands between these bars", at)
-            end -= single and self.source[end - 2 : end] == "||"  # of |A||B| the first alone
+                raise self.fault("a formula is missing between these bars", at)
+            end -= single and self.source[end - 2 : end] == "||"  # only the first of |A||B|
             self.bars.pop()
             self.depth.pop()
             out.append(Token("RPAR", at))
@@ -315,7 +315,7 @@ class Scanner:
         found = NUMBER.match(self.source, at)
         assert found is not None
         if len(found[0]) > _DIGITS:
-            raise self.fault(f"a coefficient of more than {_DIGITS} digits", at)
+            raise self.fault(f"the coefficient has more than {_DIGITS} digits, the limit", at)
         out.append(Token("NUMBER", at, Rational(found[0])))
         return found.end()
 
@@ -347,7 +347,7 @@ class Scanner:
         called = end < len(self.source) and self.source[end] == "(" and not scripts and not after
         opened = called or (OPEN.match(self.source, end) or re.compile(r"\\!\s*\\left\(").match(self.source, end))
         if name in FUNCTIONS and not scripts and not after and self.source.startswith(r"{\left(", end):
-            self.braces.append((end, None))  # as SymPy prints functions
+            self.braces.append((end, None))  # SymPy prints functions like this
             end, called = end + 1, True
             opened = True
         if name in FUNCTIONS and opened and not after and (called or name not in ("T", "h", "f", "g")):
@@ -409,17 +409,17 @@ class Scanner:
         elif parts and parts != ("'",):
             script = Script("super", parts, at)
             if scripts is not None and any(t.kind == "T" for t in out):
-                raise self.fault("a label stands before the transpose", at)
+                raise self.fault("a label must come before the transpose", at)
             scripts.append(script) if scripts is not None else out.append(Token("SCRIPT", at, script))
         elif parts:
             flips += 1
         elif not flips and inner.strip():
-            raise self.fault("a superscript holds the label of a head and T, e.g. W_{OV}^{L0H1 T}", start)
+            raise self.fault("cannot read this superscript: write a label and T, e.g. W_{OV}^{L0H1 T}", start)
         out += [Token("T", at)] * flips
         return end
 
     def _group(self, at: int) -> tuple[str, int, int]:
-        """What a script holds, where that starts and where the script ends."""
+        """The text of a script, its start, and the end of the script."""
         text = self.source
         while at < len(text) and text[at] == " ":
             at += 1
@@ -440,14 +440,14 @@ class Scanner:
                          "this superscript or subscript cannot be read", min(at, len(text)) - 1)  # fmt: skip
 
     def _matching(self, at: int, opening: str, closing: str, message: str) -> int:
-        """Where the bracket that opens here closes, within 1,000 characters."""
+        """The place where the bracket that opens here closes, within 1,000 characters."""
         depth, text = 0, self.source
         for i in range(at, min(len(text), at + SCRIPT)):
             depth += (text[i] == opening) - (text[i] == closing)
             if depth == 0:
                 return i
         if len(text) > at + SCRIPT:
-            raise self.fault(f"a script or label of more than {SCRIPT:,} characters is not read, or {message}", at)
+            raise self.fault(f"{message}, or has more than {SCRIPT:,} characters, the limit", at)
         raise self.fault(message, at)
 
     def _fraction(self, end: int, at: int, out: list[Token]) -> int:
@@ -455,7 +455,7 @@ class Scanner:
         return self._arguments(end, at, 2, out)
 
     def _arguments(self, end: int, at: int, count: int, out: list[Token]) -> int:
-        """The arguments of a command: those in braces are read as they come, single characters are put in braces."""
+        """The arguments of a command: arguments in braces are read as usual, single characters get braces."""
         text = self.source
         found = re.compile(r"\s*(?:\{|([0-9A-Za-z])|(\\[A-Za-z]+))").match(text, end)
         if not found or not (found[1] or found[2]):
@@ -499,7 +499,7 @@ class Scanner:
             inner, _, end = self._group(rest.end())
             below, above = (inner, above) if rest[1] == "_" else (below, inner)
         if not below.strip():
-            raise self.fault("a sum sign needs what it runs over, e.g. \\sum_h or \\sum_{h \\in H_1}, a product "
+            raise self.fault("a sum sign needs a range, e.g. \\sum_h or \\sum_{h \\in H_1}, and a product "
                              "its layers, \\prod_{l=L}^{1}", at)  # fmt: skip
         out.append(Token(kind, at, bounds_of(below, above, at)))
         return end

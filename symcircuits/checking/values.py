@@ -1,9 +1,9 @@
-"""Arithmetic of what formulas mean: sums of words, each a product of letters in one, two or three slots.
+"""Arithmetic of the values of formulas: sums of words, each a product of letters in one, two or three slots.
 
 A word has a coefficient, score scales and *slots*. One slot: a matrix, a chain of letters. Two: a map ``A (x) W``,
 with ``(A (x) W) x = A x W^T``. Three: ``A_q (x) A_k (x) W``, with ``(x, y) -> A_q x W y^T A_k^T``. No slot: a number.
-``None`` in their place: the identity of any of these. A chain may have named rows and columns, as ``x_j`` or
-``A_{ij}`` have; one with both is an entry, a number. Sums are multiplied out, with the work counted before it is done.
+``None`` instead of slots: the identity of any of these. A chain may have named rows and columns, as in ``x_j`` or
+``A_{ij}``; one with both is an entry, a number. Sums are multiplied out; the work is counted before it is done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_COEFFICIENT: Final = 10**18
 
 
 class Chain(NamedTuple):
-    """A product of letters; ``row`` and ``col`` name its ends where they are indices."""
+    """A product of letters; ``row`` and ``col`` are the names of its ends if they are indices."""
 
     factors: tuple[RawFactor, ...] = ()
     row: str = ""
@@ -50,18 +50,18 @@ class Word(NamedTuple):
 
     @property
     def at(self) -> int:
-        """Where its first letter stands."""
+        """The place of its first letter."""
         places = [c.factors[0].at for c in (self.slots or ()) + self.entries if c.factors]
         return min(places, default=0)
 
     @property
     def rank(self) -> int | None:
-        """How many slots it has; None for the identity."""
+        """The number of slots; None for the identity."""
         return None if self.slots is None else len(self.slots)
 
     @property
     def length(self) -> int:
-        """How many letters it has."""
+        """The number of letters."""
         return sum(len(c.factors) for c in (self.slots or ()) + self.entries)
 
 
@@ -80,7 +80,7 @@ def letter_value(letter: Letter, at: int, row: str = "", col: str = "") -> Value
 
 
 class Sizes:
-    """What the rows and columns of chains are: ``token``, ``model``, ``input``, ``output``, or a head's own spaces."""
+    """The meanings of rows and columns of chains: ``token``, ``model``, ``input``, ``output``, or spaces of a head."""
 
     def __init__(self, spelling: Spelling, shared: dict[str, str]) -> None:
         self.spelling, self.shared = spelling, shared
@@ -92,19 +92,19 @@ class Sizes:
         if found is None:
             row, col = self.spelling.size(letter)
             own = self.shared.get(letter.label, letter.label)
-            headed = letter.glyph != "gain"  # the gains of queries and keys are those of all heads of a layer
+            headed = letter.glyph != "gain"  # all heads of a layer share the gains of queries and keys
             named = [f"{s} {own}" if headed and s in ("query", "value") else s for s in (row, col)]
             found = self._known[letter] = (named[0], named[1])
         return found
 
     def ends(self, chain: Chain) -> tuple[str, str]:
-        """Rows of the first letter, columns of the last; empty for the identity."""
+        """The rows of the first letter, the columns of the last; empty for the identity."""
         if not chain.factors:
             return "", ""
         return self.of(chain.factors[0].letter)[0], self.of(chain.factors[-1].letter)[1]
 
     def misfits(self, chain: Chain) -> int:
-        """How many neighbours do not fit."""
+        """The number of neighbours that do not fit."""
         count, last = 0, ""
         for f in chain.factors:
             row, col = self.of(f.letter)
@@ -114,33 +114,33 @@ class Sizes:
 
 
 class Algebra:
-    """The arithmetic, with its limits and the text that errors point into.
+    """The arithmetic, with its limits and the text for places of errors.
 
-    ``columns``: streams have a column for each token, so a map acts as ``W x A^T``. ``flips``: weights stand as in
-    TransformerLens, where ``(A (x) W) x`` is ``A x W``: a map keeps ``W^T`` then, and all else is as in the paper.
+    ``columns``: streams have a column for each token, so a map acts as ``W x A^T``. ``flips``: weights are written as
+    in TransformerLens, where ``(A (x) W) x`` is ``A x W``: a map then keeps ``W^T``, and all else is as in the paper.
     """
 
     def __init__(self, sizes: Sizes, source: str = "", columns: bool = False, flips: bool = False) -> None:
         self.sizes, self.source, self.columns, self.flips, self.steps = sizes, source, columns, flips, 0
-        self.total = [0]  # the steps of all readings together
+        self.total = [0]  # the steps, over all readings
 
     def fault(self, message: str, at: int) -> ReadError:
         """An error at this place."""
         return ReadError(message, self.source, at)
 
     def count(self, words: int, letters: int, at: int) -> None:
-        """Account for work before it is done."""
+        """Count work before it is done."""
         self.steps += words + letters // 10
         self.total[0] += words + letters // 10
         if self.steps > MAX_STEPS or self.total[0] > _MAX_TOTAL:
-            raise TooLong("the formula takes too many steps to multiply out", self.source, at)
+            raise TooLong("multiplying out the formula takes too many steps", self.source, at)
 
     def add(self, values: Iterable[Value], signs: Iterable[int], at: int) -> Value:
         """A sum."""
         out: Value = []
         for value, sign in zip(values, signs, strict=True):
             if len(out) + len(value) > MAX_WORDS:
-                raise TooLong(f"the formula has more than {MAX_WORDS:,} words, the most that are read", self.source, at)
+                raise TooLong(f"the formula has more than {MAX_WORDS:,} products, the limit", self.source, at)
             if sign < 0:
                 self.count(len(value), 0, at)
             out += value if sign > 0 else [w._replace(coefficient=-w.coefficient) for w in value]
@@ -150,21 +150,21 @@ class Algebra:
         return out
 
     def times(self, left: Value, right: Value, at: int, join: Callable[[Word, Word], Word] | None = None) -> Value:
-        """A product, if it is not too long; ``join`` puts two words together."""
+        """A product, if it is not too long; ``join`` multiplies two words."""
         n, m = len(left), len(right)
         if n * m > MAX_WORDS:
-            message = f"multiplied out, the formula up to here has {n * m:,} words; at most {MAX_WORDS:,} are read"
+            message = f"multiplied out, the formula up to here has {n * m:,} products; the limit is {MAX_WORDS:,}"
             raise TooLong(message, self.source, at)
         self.count(n * m, m * sum(w.length for w in left) + n * sum(w.length for w in right), at)
         words = [(join or self._beside)(a, b) for a in left for b in right]
         if max((w.length + len(w.scales) for w in words), default=0) > MAX_FACTORS:
-            raise self.fault(f"a product of more than {MAX_FACTORS:,} factors is not read", at)
+            raise self.fault(f"the product has more than {MAX_FACTORS:,} factors, the limit", at)
         if any(abs(Rational(w.coefficient)) > _MAX_COEFFICIENT for w in words):
-            raise self.fault(f"a coefficient of more than {_MAX_COEFFICIENT:,} is not read", at)
+            raise self.fault(f"the coefficient is larger than {_MAX_COEFFICIENT:,}, the limit", at)
         return words
 
     def tensor(self, left: Value, right: Value, at: int, of: int = 2) -> Value:
-        """A tensor product: the slots of the one, then those of the other; ``of``: how many factors it has in all."""
+        """A tensor product: the slots of the first, then those of the second; ``of``: the number of its factors."""
         if self.flips and of == 2:
             right = self.transposed(right, at)
         return self.times(left, right, at, lambda a, b: Word(
@@ -187,7 +187,7 @@ class Algebra:
         return out
 
     def _beside(self, a: Word, b: Word) -> Word:
-        """Two words side by side."""
+        """The product of two adjacent words."""
         coefficient, scales, entries = a.coefficient * b.coefficient, a.scales + b.scales, a.entries + b.entries
         n, m = a.rank, b.rank
         slots: tuple[Chain, ...] | None
@@ -200,7 +200,7 @@ class Algebra:
             slots = a.slots or b.slots
         elif n == m == 1:
             if a.slots[0].col and b.slots[0].row:
-                raise self.fault("two vectors that each have a position meet here as a column and a row: "
+                raise self.fault("a column and a row that each have a position are multiplied here: "
                                  "their product is a matrix, not a number", b.at)  # fmt: skip
             chain = self._joined(a.slots[0], b.slots[0])
             if chain.row and chain.col and not self.sizes.misfits(chain):
@@ -210,7 +210,7 @@ class Algebra:
             slots = tuple(map(self._joined, a.slots, b.slots))
         elif (n, m) == (2, 1):
             slots = self._applied(a.slots, b.slots[0])
-        elif (n, m) == (1, 2):  # what stands before a map acts on the weights: Id (x) is left out
+        elif (n, m) == (1, 2):  # a matrix before a map acts on the weights: Id (x) is left out
             slots = (b.slots[0], self._joined(a.slots[0].T if self.flips else a.slots[0], b.slots[1]))
         else:
             raise self.fault("these cannot be multiplied: a tensor of three factors takes two arguments, (x, y)", b.at)
@@ -221,7 +221,7 @@ class Algebra:
         return Chain(a.factors + b.factors, a.row or b.row, b.col or a.col)
 
     def _applied(self, slots: tuple[Chain, ...], x: Chain) -> tuple[Chain, ...]:
-        """A map applied to what it acts on, or joined with weights for which Id (x) was left out."""
+        """A map applied to its argument, or multiplied by weights for which Id (x) was left out."""
         left, weights = slots
         row, col = self.sizes.ends(x)
         if "token" not in (row, col):
@@ -235,7 +235,7 @@ class Algebra:
 
         def apply(w: Word, a: Word, b: Word) -> Word:
             if w.slots is None or len(w.slots) != 3 or not a.slots or not b.slots:
-                raise self.fault("two arguments are read of a tensor of three factors, each a matrix; heads are named "
+                raise self.fault("only a tensor of three factors takes two arguments, both matrices; write heads "
                                  "in brackets, W_OV[0, 1]", at)  # fmt: skip
             query, key, weights = w.slots
             left, right = self._rows(a.slots[0]), self._rows(b.slots[0])
@@ -253,7 +253,7 @@ class Algebra:
         return x.T if self.columns and "token" in self.sizes.ends(x) else x
 
     def over_positions(self, value: Value, index: str) -> Value:
-        """The sum over a position: what carries that index is joined there."""
+        """The sum over a position: chains with that index are joined there."""
         return [self._contracted(w, index) for w in value]
 
     def _contracted(self, word: Word, index: str) -> Word:
@@ -270,7 +270,7 @@ class Algebra:
             b = b if b.row == index else b.T
             made = Chain(a.factors + b.factors, a.row, b.col)
         else:
-            raise self.fault(f"the sum over {index} meets it {len(found)} times in one product, not once or twice",
+            raise self.fault(f"the index {index} of this sum is {len(found)} times in one product, not once or twice",
                              word.at)  # fmt: skip
         closed, open_ = [c for c in rest if c.row and c.col], [c for c in rest if not (c.row and c.col)]
         if self.columns and made.row and not made.col:
@@ -279,7 +279,7 @@ class Algebra:
             closed.append(made)
         else:
             open_.insert(0, made)
-        while len(open_) > 1:  # a vector beside what it was multiplied by
+        while len(open_) > 1:  # a vector beside its factor
             a, b = open_[0], open_[1]
             if a.col and not a.row:
                 a, b = b, a

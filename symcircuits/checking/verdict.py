@@ -1,4 +1,4 @@
-"""What a check found, as an object that shows itself: right or wrong, which terms, which mistake."""
+"""The result of a check: right or wrong, which terms, which mistake; with its text, JSON and display."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HELD_FIXED: Final = "the attention patterns"
 
 
 class Found(NamedTuple):
-    """A term that was recognised: its number in the expansion, counted from 0, and what it is."""
+    """A term in a formula: its number in the expansion, counted from 0, label, composition type and text."""
 
     number: int
     label: str
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """So many terms, of which the first 20 are written out.
+    """A number of terms, of which the first 20 are written out.
 
     >>> Texts(3000, ("X0 @ W_U.T",)).count, list(Texts(1, ("X0 @ W_U.T",)))
     (3000, ['X0 @ W_U.T'])
@@ -49,14 +49,14 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict(Shown):
-    """What was found: ``right`` or not, of which ``target``, and why; truth value and text say it shortly.
+    """The verdict on a formula: ``right`` or not, of which ``target``, and why. As a truth value: ``right``.
 
-    ``terms`` are the right terms that were recognised, ``mistake`` a stable word (None where right), ``message`` plain
-    sentences, ``nearest`` the right term that the first wrong one was meant to be; ``missing``, ``extra`` and
-    ``doubled`` have a ``count`` and list the first 20; ``circuit`` says that it was read as weights alone.
+    ``terms`` are the right terms in it, ``mistake`` a stable word (None if right), ``message`` plain sentences,
+    ``nearest`` the right term nearest to the first wrong one; ``missing``, ``extra`` and ``doubled`` have a ``count``
+    and list the first 20; ``circuit``: it was read as products of weights only.
 
-    ``line`` is that of the first fault, counted from 1, of ``lines``; ``read`` says how the formula was read; ``where``
-    are the hypotheses under which it is right, if there are any.
+    ``line`` is the line of the first fault, counted from 1, of ``lines``; ``read`` says how the formula was read;
+    ``where`` are the hypotheses under which it is right, if any.
 
     >>> verdict = Verdict(False, "logits", (), "transpose", "Wrong (transpose): ...", "X0 @ W_U.T")
     >>> bool(verdict), verdict.mistake, verdict.json()["schema"]
@@ -91,7 +91,7 @@ class Verdict(Shown):
         return self.right
 
     def json(self) -> dict[str, Any]:
-        """All of it as plain data (schema ``symcircuits.check/1``)."""
+        """The verdict as plain data (schema ``symcircuits.check/1``)."""
         return {
             "schema": "symcircuits.check/1", "architecture": self.architecture, "convention": self.convention,
             "notation": self.notation.json(), "held_fixed": _HELD_FIXED, "target": self.target, "count": self.count,
@@ -103,7 +103,7 @@ class Verdict(Shown):
         }  # fmt: skip
 
     def text(self, width: int = 100) -> str:
-        """What was found, in lines of at most that many characters (a longer symbol apart)."""
+        """The verdict in lines of at most so many characters (except for a longer symbol)."""
         lines = _wrapped(f"Read: {self._conventions()}; held fixed: {_HELD_FIXED}", width)
         lines += _wrapped(self.message, width)
         if self.where:
@@ -120,7 +120,7 @@ class Verdict(Shown):
         return "\n".join(lines)
 
     def _conventions(self) -> str:
-        """How the formula was read, and the notation of the right terms where it is another."""
+        """How the formula was read, and the notation of the right terms if it differs."""
         read = CONVENTIONS[self.convention]
         other = () if self.notation.name == read else (f"right terms in {self.notation.convention}",)
         return "; ".join((*(self.read or (Notation(read).convention,)), *other))
@@ -137,7 +137,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 class Outcome(NamedTuple):
-    """A verdict on one claim, where it is wrong, and how far from right."""
+    """A verdict on one claim, the place of its fault, and its distance from right."""
 
     verdict: Verdict
     at: int
