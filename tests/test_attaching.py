@@ -197,19 +197,19 @@ def test_verify_takes_them_too(files: Path, capsys: pytest.CaptureFixture[str]) 
     assert {r["name"].partition(": ")[2] for r in rows} == {"readout probe", "stream"}
     assert all(r["passed"] is not False for r in rows)
     assert main(["verify", "--heads", "2,2", "--readout", "probe.npy"]) == 2
-    assert "go with a MODEL" in capsys.readouterr().err
+    assert "need a MODEL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--readout", "none.npy"], "none.npy"),
-        (["--readout", "text.npy"], "it is not an .npy file, or holds Python objects"),
-        (["--readout", "objects.npy"], "it is not an .npy file, or holds Python objects"),
+        (["--readout", "text.npy"], "it is not an .npy file, or has Python objects in it"),
+        (["--readout", "objects.npy"], "it is not an .npy file, or has Python objects in it"),
         (["--readout", "empty.npy"], "empty.npy: cannot be read as an array of numbers"),
         (["--readout", "broken.npz"], "broken.npz: cannot be read as an array of numbers"),
         (["--readout", "cut.npy"], "cut.npy: cannot be read as an array of numbers"),
-        (["--readout", "two.npz"], "it holds 2 arrays (a, b), not one"),
+        (["--readout", "two.npz"], "it has 2 arrays (a, b), not one"),
         (["--readout", "words.npy"], "must hold real numbers"),
         (["--readout", "."], "is a folder"),
         (["--readout", "part.npy@9"], "0 to 2, not 9"),
@@ -260,7 +260,7 @@ def test_any_bytes_are_an_array_or_refused(tmp_path: Path) -> None:
 def test_prompts_of_a_file_go_without_them(files: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     Path("prompts.txt").write_text("1,2,3,4\n", "utf-8")
     assert main(["explain", str(BIAS), "--prompts", "prompts.txt", *words]) == 2
-    assert f"{words[0]} is about one prompt, and does not go with --prompts" in capsys.readouterr().err
+    assert f"{words[0]} is for a single prompt and cannot be used with --prompts" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------- very large and small
@@ -305,7 +305,7 @@ def test_a_file_that_is_not_there_is_named_with_its_option(
     monkeypatch.chdir(tmp_path)
     for words, said in (
         (["--readout", "no.npy"], "--readout: there is no file 'no.npy'\n"),
-        (["--readout", "a=b=no.npy@1"], "there is no file 'b=no.npy' (of --readout 'a=b=no.npy@1': FILE is what"),
+        (["--readout", "a=b=no.npy@1"], "there is no file 'b=no.npy' (of --readout 'a=b=no.npy@1': FILE is the part"),
         (["--source", "a1=no.npy@1"], "--source: there is no file 'no.npy' (of --source 'a1=no.npy@1'"),
     ):
         assert main(["explain", str(BIAS), "--tokens", "1,2", *words]) == 2

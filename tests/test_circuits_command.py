@@ -400,7 +400,7 @@ def test_models_side_by_side(cli: Cli) -> None:
     assert "MODEL is empty" in refused.err
     refused = cli("circuits", *models, "--html", "page.html")
     assert refused.code == 2
-    assert "--html is the page of one model" in refused.err
+    assert "--html needs a single MODEL, not " in refused.err
 
 
 def test_a_large_vocabulary_has_the_same_eigenvalues_by_small_products() -> None:

@@ -160,8 +160,8 @@ def test_derive_prints_a_theorem_by_its_name(cli: Cli, tmp_path: Path) -> None:
     refused(cli("derive", "--theorem", "abelation"), "unknown result 'abelation': the nearest are ablation, ")
     refused(cli("derive"), "give --heads, a MODEL or --theorem NAME")
     for option in (["--heads", "2"], ["--norm", "LN"], ["--mlps"], ["--form", "generic"], ["--target", "stream"]):
-        refused(cli("derive", "--theorem", "mlp", *option), f"{option[0]} does not go with --theorem")
-    refused(cli("derive", "--theorem", "mlp", BIAS), "MODEL does not go with --theorem")
+        refused(cli("derive", "--theorem", "mlp", *option), f"{option[0]} cannot be used with --theorem")
+    refused(cli("derive", "--theorem", "mlp", BIAS), "MODEL cannot be used with --theorem")
 
 
 @pytest.mark.parametrize("form", ["enumerated", "generic"])
@@ -227,7 +227,7 @@ def test_features_that_do_not_fit(cli: Cli, words: str, fault: str) -> None:
 
 @pytest.mark.parametrize("option", ["--gated", "--qk-norm", "--multipliers=all"])
 def test_a_theorem_takes_no_features(cli: Cli, option: str) -> None:
-    refused(cli("derive", "--theorem", "mlp", option), f"{option.partition('=')[0]} does not go with --theorem")
+    refused(cli("derive", "--theorem", "mlp", option), f"{option.partition('=')[0]} cannot be used with --theorem")
 
 
 def test_derive_has_defaults(cli: Cli) -> None:
@@ -506,7 +506,7 @@ TOKENS = [
     ("1,-1", "token -1 at position 1 is out of range"),
     ("1.5", "'1.5' is not a whole number"),
     ("a", "'a' is not a whole number"),
-    ("", "--tokens is empty; write whole numbers with commas between, e.g. --tokens 1,2,3"),
+    ("", "--tokens is empty; write whole numbers separated by commas, e.g. --tokens 1,2,3"),
     ("1,,2", "a number is missing between the commas"),
     ("1,2;", "a row is empty"),
     ("1,2;3", "the rows differ in length"),
@@ -576,14 +576,14 @@ def test_models_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
 
 
 OTHER = [
-    (["count"], "give either --heads or a MODEL"),
-    (["explain", BIAS], "give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens"),
+    (["count"], "give --heads, e.g. --heads 3,3, or a MODEL"),
+    (["explain", BIAS], "give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE with tokens"),
     (["explain"], "required: MODEL"),
-    (["verify"], "give either --heads or a MODEL"),
+    (["verify"], "give --heads, e.g. --heads 3,3, or a MODEL"),
     (["verify", BIAS, "--heads", "2"], "give either --heads or a MODEL"),
-    (["verify", BIAS, "--biases"], "--biases goes with --heads"),
-    (["verify", BIAS, "--no-scale"], "--no-scale goes with --heads"),
-    (["verify", BIAS, "--positions", "standard"], "--positions goes with --heads"),
+    (["verify", BIAS, "--biases"], "--biases needs --heads"),
+    (["verify", BIAS, "--no-scale"], "--no-scale needs --heads"),
+    (["verify", BIAS, "--positions", "standard"], "--positions needs --heads"),
     (["verify", "--heads", "2", "--seed", "-1"], "argument --seed: must be a whole number, 0 or more, not '-1'"),
     (
         ["verify", "--heads", "2", "--max-terms", "-1"],
@@ -591,11 +591,11 @@ OTHER = [
     ),
     (["verify", "--heads", "2", "--seed", "x"], "--seed: must be a whole number, 0 or more, not 'x'"),
     (["verify", "--heads", "2", "--tokens", "11"], "token 11 at position 0 is out of range"),
-    (["derive", "--heads", "2", "--standalone", "--json"], "it does not go with --format json"),
-    (["derive", "--heads", "2", "--standalone", "--format", "text"], "it does not go with --format text"),
-    (["derive", "--heads", "2", "--standalone", "-o", "a.json"], "it does not go with -o a.json"),
+    (["derive", "--heads", "2", "--standalone", "--json"], "it cannot be used with --format json"),
+    (["derive", "--heads", "2", "--standalone", "--format", "text"], "it cannot be used with --format text"),
+    (["derive", "--heads", "2", "--standalone", "-o", "a.json"], "it cannot be used with -o a.json"),
     (["derive", "--heads", "2", "--json", "--format", "text"], "--json is the same as --format json"),
-    (["derive", "--heads", "2", "--format", "latex", "--json"], "it does not go with --format latex"),
+    (["derive", "--heads", "2", "--format", "latex", "--json"], "it cannot be used with --format latex"),
     (["derive", "--heads", "2", "--form", "short"], "choose from"),
     (["count", "--heads", "2", "--positions", "learned"], "choose from"),
     (["explain", BIAS, "--tokens", "1,2", "--position", "2"], "position 2 does not exist: there are 2"),
@@ -608,8 +608,8 @@ OTHER = [
     (["explain", BIAS, "--tokens", "1,2", "--top", "-1"], "--top: must be a whole number, 0 or more, not '-1'"),
     (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "--max-terms: must be a whole number"),
     (["explain", BIAS, "--tokens", "1,2", "--queries", ""], "--queries is empty"),
-    (["explain", BIAS, "--tokens", "1,2", "--head", "L0H0"], "it needs --html FILE"),
-    (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3"], "two tokens make a difference, e.g. 26,3"),
+    (["explain", BIAS, "--tokens", "1,2", "--head", "L0H0"], "--head needs --html FILE"),
+    (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3"], "give two tokens, e.g. 26,3"),
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,x"], "'x' is not a whole number"),
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,3"], "with itself is 0"),
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,99"], "the token against 99 does not exist"),
@@ -667,7 +667,7 @@ def test_a_file_cannot_be_standard_output(
     cli: Cli, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(cli(*words), f"{words[-2]} - is not standard output here: give a name")
+    refused(cli(*words), f"{words[-2]} - is not standard output here: give a file name")
     assert not list(tmp_path.iterdir())
     assert cli("derive", "--heads", "1", "-o", "-").out == cli("derive", "--heads", "1").out
 
@@ -681,7 +681,7 @@ def test_a_file_cannot_be_standard_output(
 def test_what_terms_are_not_measured_by_is_said_in_the_words_of_by(cli: Cli, command: str, words: str) -> None:
     by, target = words.split()[1], words.partition(" --target ")[2] or "logits"
     ran = cli(command, BIAS, "--tokens", "1,2", *words.split())
-    refused(ran, f"terms of {target} are not measured by --by {by!r}: choose norm")
+    refused(ran, f"--by {by!r} does not apply to terms of {target}: choose norm")
     assert "sc." not in ran.err
 
 
@@ -781,11 +781,11 @@ def test_what_a_command_does_not_take_is_said_with_who_does(cli: Cli) -> None:
         (["explain", "M", "--key", "1"], "explain does not take --key; largest, summary and sample do"),
         (
             ["count", "--heads", "2", "--tokns", "1"],
-            "count has no option --tokns (--tokens is one of verify, explain, ",
+            "count has no option --tokns (verify, explain, largest, summary and sample have --tokens)",
         ),
         (["count", "M", "--zzz"], "count has no option --zzz\n"),
         (["count", "M", "N"], "unexpected argument 'N'"),
-        (["--heads", "3,3"], "a COMMAND comes before --heads: derive, verify, count, terms, check"),
+        (["--heads", "3,3"], "give a COMMAND before --heads: derive, verify, count, terms, check"),
         (["largest", "--composition", "K"], "required: MODEL\n"),
         (["terms", "--heads", "3,3"], "required: -o/--output\n"),
     ]:
@@ -1023,7 +1023,7 @@ def test_the_general_theorem_has_the_exit_code_of_its_report(
 
 def test_the_general_theorem_is_about_no_architecture(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--general", "--heads", "3,3"]) == 2
-    assert "give no MODEL and no --heads" in capsys.readouterr().err
+    assert "leave out MODEL and --heads" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ def test_every_command_says_one_line(folder: Path, cli: Cli, tmp_path: Path) -> 
         assert not list(tmp_path.glob(".page*"))
 
 
-@pytest.mark.parametrize(("said", "message"), [("", "too little memory"), ("of 9 GB", "too little memory (of 9 GB)")])
+@pytest.mark.parametrize(("said", "message"), [("", "not enough memory"), ("of 9 GB", "not enough memory (of 9 GB)")])
 def test_too_little_memory_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch, said: str, message: str) -> None:
     def full(*_: Any) -> Any:
         raise MemoryError(said)

@@ -266,7 +266,7 @@ def test_a_summary_needs_no_more_memory_for_more_terms() -> None:
         ("sample", ["--max-memory", "-1"], "--max-memory: must be"),
         ("sample", ["--max-memory", "nan"], "--max-memory: must be"),
         ("sample", ["--weights", "size"], "invalid choice"),
-        ("sample", ["--by", "loudness"], "not 'loudness'"),
+        ("sample", ["--by", "loudness"], "unknown measure --by 'loudness': choose norm, 'masked norm', logit, "),
         ("summary", ["--max-seconds", "nan"], "--max-seconds: must be"),
         ("summary", ["--max-terms", "-1"], "--max-terms: must be"),
         ("summary", ["--max-memory", "1MB"], "summary does not take --max-memory; terms, largest and sample do"),

@@ -158,7 +158,7 @@ def test_the_pattern_sees_python() -> None:
 @pytest.mark.parametrize("digits", [4001, 5000])
 def test_a_number_of_thousands_of_digits_is_refused_in_a_line(cli: Cli, folder: Path, digits: int) -> None:
     long = "9" * digits
-    said = f"a number of {digits:,} digits is not read, only one of at most 4,000"
+    said = f"the number has {digits:,} digits, more than the limit of 4,000"
     for words in (
         ["explain", BIAS, "--tokens", "1", "--top", long], ["explain", BIAS, "--tokens", f"1,{long}"],
         ["explain", BIAS, "--tokens", "1", "--position", f"-{long[1:]}"], ["count", "--heads", long],

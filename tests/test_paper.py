@@ -127,7 +127,7 @@ def test_the_command(cli: Cli, tmp_path: Path) -> None:
     assert cli(*words, "--label", "eq:p").out.strip() == expected.strip()
     assert cli(*words, "--standalone", "-o", str(tmp_path / "a.tex")).code == 0
     assert (tmp_path / "a.tex").read_text("utf-8").startswith("\\documentclass")
-    refused(cli(*words, "--format", "json"), "--for paper writes LaTeX; it does not go with --format json")
+    refused(cli(*words, "--format", "json"), "--for paper writes LaTeX; it cannot be used with --format json")
     refused(cli(*words[:5], "--width", "article"), "--width needs --for paper")
     refused(cli(*words[:-1], "wide"), "a width is article, neurips, two-column, or a number of pt, not 'wide'")
     refused(cli(*words, "--label", "a b"), "a label starts with a letter")

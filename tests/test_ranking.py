@@ -602,7 +602,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--tokens", "1", "--sequence", "L0H0"], "two or more heads"),
         (["--tokens", "1", "--through", "L9H0"], "L9H0"),
         (["--tokens", "1", "--top", "-2"], "--top: must be"),
-        (["--tokens", "1", "--token", "3"], "--token has no effect without --by: say by what terms are ranked"),
+        (["--tokens", "1", "--token", "3"], "--token has no effect without --by: give --by MEASURE too"),
         (["--tokens", "1", "--by", "norm", "--token", "3"], "--token has no effect with --by 'norm'"),
         (["--tokens", "1", "--by", "logit", "--against", "3"], "--against has no effect with --by 'logit'"),
     ],

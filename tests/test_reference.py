@@ -424,8 +424,8 @@ def test_nothing_is_said_about_a_model_that_is_another_one(data: Path, capsys: A
 def test_the_command_line_needs_tokens_and_a_model(data: Path, capsys: Any) -> None:
     reference = str(data / "tl_bias_s1" / "reference.npz")
     assert main(["verify", "--heads", "2", "--reference", reference]) == 2
-    assert "--reference goes with a MODEL" in capsys.readouterr().err
+    assert "--reference needs a MODEL" in capsys.readouterr().err
     assert main(["explain", str(data / "tl_bias_s1")]) == 2
     said = capsys.readouterr().err
     assert "give --tokens 1,2,3, " in said
-    assert "or a --reference FILE that holds tokens" in said
+    assert "or a --reference FILE with tokens" in said

@@ -186,4 +186,4 @@ def test_labels_that_do_not_fit_are_refused_before_the_work(
 
 def test_row_0_is_about_one_prompt_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(FOLDER), "--prompts", "prompts.txt", "--row", "0"]) == 2
-    assert "--row is about one prompt, and does not go with --prompts" in capsys.readouterr().err
+    assert "--row is for a single prompt and cannot be used with --prompts" in capsys.readouterr().err

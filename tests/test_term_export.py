@@ -740,9 +740,9 @@ def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "give either --heads or a MODEL"),
-        (["--heads", "3", "MODEL"], "give either --heads or a MODEL"),
-        (["MODEL", "--biases"], "--biases goes with --heads"),
+        ([], "give --heads, e.g. --heads 3,3, or a MODEL"),
+        (["--heads", "3", "MODEL"], "give either --heads or a MODEL, not both: --heads '3' and MODEL '"),
+        (["MODEL", "--biases"], "--biases needs --heads"),
         (["--heads", "12,12,12,12,12,12,12,12,12,12,12,12"], "terms are too many to write"),
         (["--heads", "3", "--max-memory", "all"], "--max-memory: must be an amount of memory such as 200MB"),
         (["--heads", "3", "--max-memory", "1MB"], "is not enough: this export takes at least"),
@@ -768,7 +768,7 @@ def test_the_command_refuses(
 
 def test_no_terms_are_a_file_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["terms", "--heads", "3", "--order", "5", "-o", str(tmp_path / "a.csv")]) == 0
-    assert "no term meets these conditions" in capsys.readouterr().err
+    assert "the selection is empty" in capsys.readouterr().err
     assert (tmp_path / "a.csv").read_text() == "number,order,composition,label,text\n"
 
 

@@ -384,7 +384,7 @@ def test_every_command_that_takes_tokens_takes_a_text(folder: str, cli: Cli, com
             cli(command, folder, "--tokens", "6", "--tokenizer", "t.json"), "--tokenizer has no effect without --text"
         )
     if command == "verify":
-        refused(cli(command, "--heads", "2", "--text", "the"), "--text goes with a MODEL")
+        refused(cli(command, "--heads", "2", "--text", "the"), "--text needs a MODEL")
         refused(cli(command, "--general", "--text", "the"), "--text has no effect with --general")
 
 
@@ -408,7 +408,7 @@ def test_texts_that_are_refused(file: Path, cli: Cli) -> None:
     refused(cli("explain", model, "--text", "the"), "--text needs a tokenizer.json: give --tokenizer FILE")
     refused(cli("explain", model, "--text", "", "--tokenizer", str(given_)), "--text '' has no tokens")
     both = cli("explain", model, "--text", "the", "--tokens", "1", "--tokenizer", str(given_))
-    refused(both, "give either --tokens or --text")
+    refused(both, "give either --tokens or --text, not both")
     refused(cli("explain", model, "--tokens", "1", "--labels", str(given_.parent / "no")), "there is no such file")
     by_labels = cli("explain", model, "--text", "the", "--labels", str(given_), "--token", "8")
     assert 'token 8 "\\n"' in by_labels.out

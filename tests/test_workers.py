@@ -335,7 +335,7 @@ def test_the_command_takes_workers(lines: Path, cli: Cli) -> None:
     assert (split.code, split.out) == (0, serial.out)
     for bad, what in (
         (["--workers", "0"], "--workers: must be a whole number, 1 or more"),
-        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "give either --workers N or --scheduler"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers N or --scheduler ADDRESS, not both"),
     ):
         ran = cli(*words, *bad)
         assert (ran.code, ran.out) == (2, "")

@@ -25,27 +25,27 @@ def add_attachments(parser: Any) -> None:
     """``--readout``, ``--normed``, ``--no-normed``, ``--final-norm`` and ``--source``."""
     group = parser.add_argument_group("readouts and sources")
     group.add_argument(
-        "--readout", metavar="FILE", help="directions (.npy, [d_model] or [k, d_model]) that read the stream in place "
-        "of the unembedding: [NAME=]FILE[@LAYER[:mlp]]; without a layer at the end",
+        "--readout", metavar="FILE", help="directions (.npy, [d_model] or [k, d_model]) that read the stream instead "
+        "of the unembedding: [NAME=]FILE[@LAYER[:mlp]] (default: at the end)",
     )  # fmt: skip
     norms = group.add_mutually_exclusive_group()
     norms.add_argument(
         "--normed", action=argparse.BooleanOptionalAction,
-        help="the readout reads what comes out of the norm there, or not; needed where the model has norms",
+        help="the readout reads the output of the norm there, or not; required if the model has norms",
     )  # fmt: skip
     norms.add_argument(
         "--final-norm", dest="normed", action="store_const", const="final",
-        help="the readout reads what the final norm makes of the stream there, as a logit lens does",
+        help="the readout reads the stream there through the final norm, as a logit lens does",
     )  # fmt: skip
     group.add_argument(
         "--source", action="append", default=[], metavar="NAME=FILE@LAYER",
-        help="a part of the stream (.npy, [d_model] or [n, d_model]) set apart as a source; @LAYER:mlp of what that "
-        "MLP writes, @LAYER:added added to the model; may be repeated",
+        help="a part of the stream (.npy, [d_model] or [n, d_model]) as a separate source; @LAYER:mlp: of the output "
+        "of that MLP, @LAYER:added: added to the model; may be repeated",
     )  # fmt: skip
 
 
 def attachments_of(options: argparse.Namespace) -> tuple[Attachment | None, list[Attachment]]:
-    """The readout, if one is given, and all that is attached to the model; ValueError names the option at fault."""
+    """The readout, if given, and everything to attach to the model; a ValueError names the option at fault."""
     from symcircuits.model import readout, source
 
     given, found = list[Any](), None
@@ -78,15 +78,15 @@ def attached_files(options: argparse.Namespace) -> list[str]:
 
 
 def _array_of(option: str, text: str, path: str) -> Any:
-    """The array in the file that an option names; where there is none, how the option was read is said."""
+    """The array in the file that an option names; if there is no file, the error says how the option was read."""
     if user_path(path).exists():
         return read_array(path)
-    read = "" if path == text else f" (of {option} {text!r}: FILE is what follows the first = and stands before @LAYER)"
+    read = "" if path == text else f" (of {option} {text!r}: FILE is the part after the first = and before @LAYER)"
     raise ValueError(f"{option}: there is no file {path!r}{read}")
 
 
 def read_array(path: str) -> Any:
-    """The array in a ``.npy`` file, or the only one of an ``.npz``; ValueError on what is neither."""
+    """The array in a ``.npy`` file, or the only one in an ``.npz``; ValueError for other files."""
     from symcircuits.loaders.arrayfile import read_npy, read_npz
     from symcircuits.work.files import check_input, reading
 
@@ -99,9 +99,9 @@ def read_array(path: str) -> Any:
                 return read_npy(file, os.fstat(file.fileno()).st_size)
             found = read_npz(place)
             if len(found) != 1:
-                raise ValueError(f"it holds {amount(len(found), 'array')} ({', '.join(list(found)[:6])}), not one")
+                raise ValueError(f"it has {amount(len(found), 'array')} ({', '.join(list(found)[:6])}), not one")
             return next(iter(found.values()))
         except ValueError as fault:
             foreign = "pickle" in str(fault) or "not a .npy" in str(fault)
-            said = "it is not an .npy file, or holds Python objects" if foreign else fault
+            said = "it is not an .npy file, or has Python objects in it" if foreign else fault
             raise ValueError(f"{path}: cannot be read as an array of numbers (.npy): {said}") from None

@@ -1,4 +1,4 @@
-"""What ``explain --prompts`` and the options for texts and names of tokens do."""
+"""``explain --prompts``, and the options for texts and names of tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def averaged(options: argparse.Namespace, model: Model, by: Measure) -> Averages
 
     refuse_with_prompts(options)
     labels, tokenizer = named(options, model)
-    labels = vocabulary_labels(labels, model)  # refused before the work rather than after it
+    labels = vocabulary_labels(labels, model)  # an error comes before the work
     given = "/dev/stdin" if options.prompts == "-" else options.prompts
     with workers_of(options) as workers, Progress() as progress:
         return explain_many(
@@ -41,24 +41,24 @@ def averaged(options: argparse.Namespace, model: Model, by: Measure) -> Averages
 
 
 def refuse_with_prompts(options: argparse.Namespace) -> None:
-    """ValueError on options that are about one prompt, or only about many."""
+    """ValueError for options that are only for a single prompt, or only for many."""
     if options.prompts is None:
         if options.skip_bad:
             raise ValueError("--skip-bad has no effect without --prompts FILE")
         return
     if options.prompts == "-" and sys.stdin is None:
-        raise ValueError("standard input is closed: give a FILE of prompts in place of -")
+        raise ValueError("standard input is closed: give a FILE of prompts instead of -")
     for option, name in _ONE.items():
         if getattr(options, name) not in (None, []):
-            raise ValueError(f"{option} is about one prompt, and does not go with --prompts")
+            raise ValueError(f"{option} is for a single prompt and cannot be used with --prompts")
     if options.sort is not None:
-        raise ValueError("--sort has no effect with --prompts, which lists no terms")
+        raise ValueError("--sort has no effect with --prompts, which does not list terms")
 
 
 def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:
-    """Labels and tokenizer: those that are given, else those of a tokenizer.json beside the model's weights.
+    """Labels and tokenizer: those given, else those of a tokenizer.json next to the model's weights.
 
-    Whoever did not ask for it is not stopped by it: a note on standard error says why it is not used.
+    A tokenizer.json that was not given and cannot be used is no error: a note on standard error says why.
     """
     from symcircuits.explanation.tokenizers import is_tokenizer_file, read_tokenizer, tokenizer_labels
 

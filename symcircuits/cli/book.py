@@ -10,13 +10,19 @@ from symcircuits.core.names import visible
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "write all derivations as one document, and its PDF where pdflatex is there"
+HELP = "write all derivations as one document, and its PDF if pdflatex is installed"
 EXAMPLES = "  symcircuits book -o book\n  symcircuits book -o book --notation transformerlens"
 
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
-    parser.add_argument("-o", "--output", default="symcircuits-book", metavar="DIR", help="folder of the book")
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="symcircuits-book",
+        metavar="DIR",
+        help="folder for the book (default symcircuits-book)",
+    )
     add_notation(parser)
 
 

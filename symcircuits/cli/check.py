@@ -1,4 +1,4 @@
-"""``symcircuits check``: is a formula or a derivation right, and if not, in which line, and which mistake is it."""
+"""``symcircuits check``: checks a formula or a derivation, and names the line and the mistake if it is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from symcircuits.cli.subject import add_notation, add_subject, subject_architect
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "check a formula or a derivation: is it right, and if not, in which line, and which mistake is it"
+HELP = "check a formula or a derivation, and name the line and the mistake if it is wrong"
 EXAMPLES = (
     "  symcircuits check 'A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T' --heads 3,3\n"
     "  symcircuits check 'X0 @ W_U.T' MODEL\n"
@@ -35,25 +35,27 @@ def add_options(parser: Any) -> None:
     )
     parser.add_argument(
         "--convention", choices=["paper", "row", "columns", "transformerlens"], default=None,
-        help="of the formula: the paper's shapes (paper; row: a row for each token), columns or TransformerLens's "
-        "(default: all are tried, and the answer says which it was)",
+        help="convention of the formula: the paper's shapes (paper; row: a row for each token), columns or "
+        "TransformerLens's (default: try all, and say which one was used)",
     )  # fmt: skip
-    parser.add_argument("--part", action="store_true", help="a sum is right when it is some of the terms, each once")
+    parser.add_argument("--part", action="store_true", help="a sum is right if it is some of the terms, each once")
     parser.add_argument(
-        "--strict", action="store_true", help="refuse what is right only under a hypothesis, such as unscaled scores"
+        "--strict",
+        action="store_true",
+        help="a formula that is right only under a hypothesis, such as unscaled scores, counts as wrong",
     )
     add_notation(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, and print the verdict: 0 where the formula is right."""
+    """Check, and print the verdict: 0 if the formula is right."""
     from symcircuits.checking.check import check
 
     if options.file is not None and options.formula is not None:
         if options.model is not None:
             raise ValueError("give a FORMULA or --file, not both")
-        options.model, options.formula = options.formula, None  # what stands alone beside --file is the model
+        options.model, options.formula = options.formula, None  # the only positional argument is the model
     architecture = subject_architecture(options)
     verdict = check(
         _formula(options), architecture, options.target, options.convention, part=options.part,
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _formula(options: argparse.Namespace) -> str:
-    """The formula itself, or what a file or (``-``) standard input holds, up to the longest that is read."""
+    """The formula itself, or the text of a file or (``-``) of standard input, up to the longest that is read."""
     from symcircuits.checking.tokens import MAX_TEXT
 
     if options.file is not None:
@@ -76,5 +78,5 @@ def _formula(options: argparse.Namespace) -> str:
     if given != "-":
         return given
     if sys.stdin is None:
-        raise ValueError("standard input is closed: give the formula itself in place of -")
+        raise ValueError("standard input is closed: give the formula itself instead of -")
     return sys.stdin.read(MAX_TEXT + 1)

@@ -1,4 +1,4 @@
-"""``symcircuits circuits``: what the heads of a model look at and why, what composes, and what it is worth."""
+"""``symcircuits circuits``: what the heads of a model attend to and why, which compose, and their effect on loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "find what heads look at and why, what composes, and what it is worth in loss"
+HELP = "find what heads attend to and why, which heads compose, and their effect on the loss"
 EXAMPLES = (
     "  symcircuits circuits MODEL --html circuits.html\n"
     "  symcircuits circuits step-0/ step-500/ step-2000/\n"
@@ -31,28 +31,34 @@ def add_options(parser: Any) -> None:
         "models",
         nargs="+",
         metavar="MODEL",
-        help="a folder (or file) with weights and config.json; several: side by side",
+        help="a folder (or file) with weights and config.json; several are compared side by side",
     )
     parser.add_argument("--draws", type=whole(1), default=20, metavar="N", help="prompts of each kind (default 20)")
-    parser.add_argument("--first", type=whole(0), default=0, metavar="T", help="token that begins each (default 0)")
-    parser.add_argument("--length", type=whole(2), metavar="N", help="tokens of the longest (default: of the model)")
+    parser.add_argument("--first", type=whole(0), default=0, metavar="T", help="first token of each prompt (default 0)")
+    parser.add_argument(
+        "--length", type=whole(2), metavar="N", help="tokens in the longest prompt (default: from the model)"
+    )
     add_seed(parser)
     parser.add_argument(
-        "--threshold", type=weight, default=0.4, metavar="X", help="score from which a head is of a kind (0.4)"
+        "--threshold",
+        type=weight,
+        default=0.4,
+        metavar="X",
+        help="least score for a head to be of a kind (default 0.4)",
     )
-    parser.add_argument("--html", metavar="FILE", help="write a page with graph and figures too; it needs no network")
+    parser.add_argument("--html", metavar="FILE", help="also write a page with graph and figures, which works offline")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, and print what was found, of several models side by side: 0."""
+    """Find the circuits, and print them, for several models side by side: 0."""
     from symcircuits.circuits.checkpoints import compared
     from symcircuits.work.files import check_writable
     from symcircuits.work.progress import Progress
 
     if options.html is not None:
         if len(options.models) > 1:
-            raise ValueError("--html is the page of one model, and several are given")
+            raise ValueError(f"--html needs a single MODEL, not {len(options.models)}")
         check_writable(options.html)
     with Progress() as progress:
         if len(options.models) > 1:

@@ -1,7 +1,6 @@
-"""``symcircuits completion``: commands, options and their values by the Tab key, in bash, zsh and fish.
+"""``symcircuits completion``: completion of commands, options and values in bash, zsh and fish.
 
-argcomplete (extra ``terminal``) reads the parser; its part of this program runs where the shell asks for words, and
-never else.
+argcomplete (extra ``terminal``) reads the parser; it runs only when the shell asks for completions.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from symcircuits.cli.output import PATHS
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "complete", "run"]
 
-HELP = "print what makes a shell complete commands and options by the Tab key"
+HELP = "print the script for completion of commands and options in a shell"
 EXAMPLES = (
     '  eval "$(symcircuits completion bash)"    # in ~/.bashrc\n'
     '  eval "$(symcircuits completion zsh)"     # in ~/.zshrc, after compinit\n'
@@ -29,7 +28,7 @@ def add_options(parser: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script: 2 where argcomplete is not installed."""
+    """Print the script: 2 if argcomplete is not installed."""
     try:
         from argcomplete import shellcode
     except ImportError:
@@ -39,14 +38,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(parser: argparse.ArgumentParser, commands: Iterable[argparse.ArgumentParser]) -> None:
-    """Answer a shell that asks for words, and exit; nothing where argcomplete is not installed."""
+    """Answer a shell that asks for completions, and exit; nothing if argcomplete is not installed."""
     try:
         from argcomplete import autocomplete
     except ImportError:
         return
     for command in commands:
         for action in command._actions:
-            if action.choices is None and action.dest not in PATHS:  # what is not a file is not completed as one
+            if action.choices is None and action.dest not in PATHS:  # complete files only where files are expected
                 action.completer = _VALUES.get(action.dest, _none)  # type: ignore[attr-defined]
     autocomplete(parser)
 
@@ -62,7 +61,7 @@ def _theorems(**_: Any) -> list[str]:
 
 
 def _columns(prefix: str, **_: Any) -> list[str]:
-    """The columns, after those that are named already."""
+    """The columns that are not named yet, after those that are."""
     from symcircuits.tables.formats import COLUMNS
 
     before = prefix.rpartition(",")[0].split(",") if "," in prefix else []

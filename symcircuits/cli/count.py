@@ -1,4 +1,4 @@
-"""``symcircuits count``: how many terms there are, of which orders and types."""
+"""``symcircuits count``: the number of terms, by order and composition type."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _unfrozen_json(whole: int) -> dict[str, Any]:
-    """The number of terms with nothing held fixed, exact where a reader of JSON can take it; else about how many."""
+    """The number of terms with nothing held fixed: exact if JSON readers can parse it, else approximate."""
     return {"unfrozen": whole} if whole < 10**300 else {"unfrozen": None, "unfrozen_about": many(whole)}

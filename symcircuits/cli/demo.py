@@ -11,7 +11,7 @@ __all__ = ["EXAMPLES", "HELP", "add_options", "run", "show"]
 
 HELP = "derive the two-layer results, verify them, explain the bundled model"
 EXAMPLES = "  symcircuits demo\n  symcircuits demo --output results"
-# Two copies of a block, after a first token: what an induction head completes.
+# A first token, then two copies of a block, which an induction head completes.
 TOKENS = (0, 7, 19, 3, 11, 26, 7, 19, 3, 11)
 DERIVATIONS = (
     ("logits", "enumerated", "logits_enumerated.tex"),
@@ -23,7 +23,13 @@ DERIVATIONS = (
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
-    parser.add_argument("-o", "--output", default="symcircuits-demo", metavar="DIR", help="folder for LaTeX and page")
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="symcircuits-demo",
+        metavar="DIR",
+        help="folder for LaTeX and page (default symcircuits-demo)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

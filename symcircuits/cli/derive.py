@@ -1,4 +1,4 @@
-"""``symcircuits derive``: a derivation, every step checked, as LaTeX, text, JSON, Coq or Lean."""
+"""``symcircuits derive``: a derivation with every step checked, as LaTeX, text, JSON, Coq or Lean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "write a derivation, every step checked, as LaTeX, text, JSON, Coq or Lean"
+HELP = "write a derivation with every step checked, as LaTeX, text, JSON, Coq or Lean"
 EXAMPLES = (
     "  symcircuits derive --heads 3,3\n"
     "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex\n"
@@ -36,11 +36,13 @@ def add_options(parser: Any) -> None:
     from symcircuits.derivation.printing.formats import FORMATS
 
     add_subject(parser)
-    parser.add_argument("--theorem", metavar="NAME", help="a result by its name, instead of --heads or MODEL")
-    add_listing(parser, "--list-theorems", _theorems, "print the names for --theorem and what each says, and stop")
+    parser.add_argument("--theorem", metavar="NAME", help="a result by name, instead of --heads or MODEL")
+    add_listing(parser, "--list-theorems", _theorems, "list the names for --theorem, with titles, and exit")
     add_target(parser)
     parser.add_argument(
-        "--form", choices=["enumerated", "generic"], help="every term (enumerated, the default), or sums over heads"
+        "--form",
+        choices=["enumerated", "generic"],
+        help="all terms (enumerated, the default), or sums over heads (generic)",
     )
     endings = ", ".join(f"{chosen.suffix} is {name}" for name, chosen in FORMATS.items())
     parser.add_argument(
@@ -48,19 +50,23 @@ def add_options(parser: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
-    parser.add_argument("--for", dest="for_", choices=["paper"], help="LaTeX to paste: labelled equations, few words")
     parser.add_argument(
-        "--width", metavar="W", help="of the paper's text: article (the default), neurips, two-column or a number of pt"
+        "--for", dest="for_", choices=["paper"], help="LaTeX for a paper: labelled equations, little text"
     )
-    parser.add_argument("--label", metavar="NAME", help="of its equations: NAME:3.1 is the first of step 3 (eq)")
+    parser.add_argument(
+        "--width", metavar="W", help="text width of the paper: article (default), neurips, two-column or a number of pt"
+    )
+    parser.add_argument(
+        "--label", metavar="NAME", help="prefix of the labels: NAME:3.1 is the first equation of step 3 (default eq)"
+    )
     add_notation(parser)
     parser.add_argument(
         "--certificate", metavar="FILE",
-        help="write each claim as a tree, a draw and values too, as JSON that derivations/recheck.py evaluates again",
+        help="also write each claim as a tree, with random values, as JSON that derivations/recheck.py evaluates again",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FILE",
-        help="write to a file (- or nothing: standard output); --format wins over its ending",
+        help="write to a file (default, or -: standard output); --format overrides its ending",
     )  # fmt: skip
 
 
@@ -78,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     name, said = _format(options, output)
     chosen = FORMATS[name]
     if options.standalone and not chosen.standalone:
-        raise ValueError(f"--standalone makes a LaTeX document; it does not go with {said}")
+        raise ValueError(f"--standalone writes a LaTeX document; it cannot be used with {said}")
     paper = _paper(options, name, said)
     for file in filter(None, (output, options.certificate)):
         from symcircuits.work.files import check_writable
@@ -99,13 +105,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _paper(options: argparse.Namespace, name: str, said: str) -> dict[str, str]:
-    """The options of papers that are given; ValueError, before the work, where they cannot be or do not belong."""
+    """The given options for papers; ValueError, before the work, if they are invalid or have no effect."""
     given = {option: value for option in ("width", "label") if (value := getattr(options, option)) is not None}
     if options.for_ is None:
         for option in given:
             raise ValueError(f"--{option} needs --for paper")
     elif name != "latex":
-        raise ValueError(f"--for paper writes LaTeX; it does not go with {said}")
+        raise ValueError(f"--for paper writes LaTeX; it cannot be used with {said}")
     elif given:
         from symcircuits.derivation.printing.paper import check_label, text_width
 
@@ -116,12 +122,12 @@ def _paper(options: argparse.Namespace, name: str, said: str) -> dict[str, str]:
 
 
 def _format(options: argparse.Namespace, output: str | None) -> tuple[str, str]:
-    """The name of the format, and by what it is chosen: by an option, else by the ending of the file, else LaTeX."""
+    """The name of the format, and what chose it: an option, else the ending of the file, else LaTeX."""
     from symcircuits.derivation.printing.formats import FORMATS
     from symcircuits.work.files import user_path
 
     if options.json and options.format not in (None, "json"):
-        raise ValueError(f"--json is the same as --format json; it does not go with --format {options.format}")
+        raise ValueError(f"--json is the same as --format json; it cannot be used with --format {options.format}")
     if options.json or options.format is not None:
         name = options.format or "json"
         return name, f"--format {name}"
@@ -130,7 +136,7 @@ def _format(options: argparse.Namespace, output: str | None) -> tuple[str, str]:
 
 
 def _derived(options: argparse.Namespace) -> Derivation:
-    """The derivation that is asked for: of an architecture, or a result by its name."""
+    """The derivation: for an architecture, or a result by name."""
     from symcircuits.derivation.derive import derive, theorem
 
     notation = notation_of(options)
@@ -144,5 +150,5 @@ def _derived(options: argparse.Namespace) -> Derivation:
     given_too = [f"--{o}" for o in ("heads", "target", "form") if getattr(options, o) is not None]
     wrong = (["MODEL"] if options.model is not None else []) + given_too + described(options)
     if wrong:
-        raise ValueError(f"{wrong[0]} does not go with --theorem, which has a model and a form of its own")
+        raise ValueError(f"{wrong[0]} cannot be used with --theorem, which has its own model and form")
     return theorem(options.theorem, notation=notation)

@@ -1,4 +1,4 @@
-"""``symcircuits explain``: a model taken apart on tokens, or averages over prompts."""
+"""``symcircuits explain``: a model's output on tokens as a sum of its terms, or averages over prompts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "take a model apart on tokens: closure, largest terms, totals, remainder"
+HELP = "explain a model's output on tokens by its terms: closure, largest terms, totals, remainder"
 EXAMPLES = (
     "  symcircuits explain MODEL --tokens 1,2,3\n"
     "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json\n"
@@ -40,35 +40,36 @@ def add_options(parser: Any) -> None:
     add_prompt(parser)
     parser.add_argument(
         "--prompts", metavar="FILE",
-        help='average over prompts: a line of ids, a JSON list of them, or {"tokens": [3, 1], "target": 4} each',
+        help='average over the prompts in a file, one per line: ids, a JSON list, or {"tokens": [3, 1], "target": 4}',
     )  # fmt: skip
-    parser.add_argument("--skip-bad", action="store_true", help="leave out (and name) lines of --prompts that are bad")
+    parser.add_argument("--skip-bad", action="store_true", help="skip invalid lines of --prompts, and report them")
     add_workers(parser)
     add_logit(parser)
     add_top(parser)
     parser.add_argument(
         "--sort", choices=["centred", "norm", "contribution", "difference"],
-        help="rank each term by itself by this (default: by the difference where one is given, else the contribution "
-        "less its mean over all outputs, with terms from token and position embedding in one row)",
+        help="rank each term separately by this (default: by the difference if one is given, else by the contribution "
+        "minus its mean over all outputs, with terms from token and position embedding in one row)",
     )  # fmt: skip
     add_attachments(parser)
-    parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
-    add_budgets(parser, "terms", terms="terms to look at one by one (default 20000)")
+    parser.add_argument("--queries", metavar="0,1", help="query positions for the margin (default: all)")
+    add_budgets(parser, "terms", terms="number of terms to look at one by one (default 20000)")
     add_dtype(parser)
     add_notation(parser)
     parser.add_argument(
         "--labels", metavar="FILE",
-        help="names of tokens: a line (or JSON string) for each vocabulary entry or position, or a tokenizer.json",
+        help="names of tokens: a file with a line (or JSON string) for each vocabulary entry or position, or a "
+        "tokenizer.json",
     )  # fmt: skip
     parser.add_argument(
-        "--html", metavar="FILE", help="write a page with formulas and figures too; it needs no network"
+        "--html", metavar="FILE", help="also write a page with formulas and figures, which works offline"
     )
-    parser.add_argument("--head", metavar="L1H0", help="the head that the page opens (default: by its margin)")
+    parser.add_argument("--head", metavar="L1H0", help="head that is open on the page (default: chosen by its margin)")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain, and print it: 0 where the terms add up to what the model computes."""
+    """Explain, and print the explanation: 0 if the terms add up to what the model computes."""
     from symcircuits.explanation.explain import MAX_TERMS, explain
     from symcircuits.explanation.tokenizers import any_labels
     from symcircuits.work.files import check_writable
@@ -79,9 +80,9 @@ def run(options: argparse.Namespace) -> int:
     if options.html is not None:
         check_writable(options.html)
     elif options.head is not None:
-        raise ValueError("--head chooses the head that the page opens; it needs --html FILE")
+        raise ValueError("--head needs --html FILE: it chooses the head that is open on the page")
     if options.sort == "difference" and options.logit_difference is None and options.against is None:
-        raise ValueError("--sort difference needs --logit-difference A,B: contributions to it are what it sorts by")
+        raise ValueError("--sort difference needs --logit-difference A,B")
     by = _chosen(options)
     readout, attached = attachments_of(options)
     model = load_model(options.model)
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         return print_refused(compared, options.json)
     queries = None if options.queries is None else numbers(options.queries, "--queries")
     if options.head is not None:
-        model.architecture.head(options.head)  # refused before the work rather than after it
+        model.architecture.head(options.head)  # an error comes before the work
     run = model.with_(*attached).run(tokens, options.dtype)
     labels = any_labels(labels, run.tokens.shape[-1], model)  # the same
     target = None if readout is None else f"readout:{readout.name}"
@@ -114,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _values(run: Run, target: str | None, notation: Notation) -> Values:
-    """What is taken apart, its terms printed in a notation."""
+    """The values of all terms, which are printed in a notation."""
     from symcircuits.core.expansion import expand
     from symcircuits.values.evaluate import evaluate
 

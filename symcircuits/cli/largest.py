@@ -1,4 +1,4 @@
-"""``symcircuits largest``: the largest terms of a model on tokens, with their certificate."""
+"""``symcircuits largest``: the largest terms of a model on tokens, with a proof."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "find the largest terms of a model on tokens, and prove that no other is larger"
+HELP = "find the largest terms of a model on tokens, and prove that no other term is larger"
 EXAMPLES = (
     "  symcircuits largest MODEL --tokens 1,2,3 --by 'logit difference' --position 2 --top 100\n"
     "  symcircuits largest MODEL --tokens 1,2,3 --by logit --token 7 --order 1,2 --through L0H1\n"
@@ -28,13 +28,13 @@ def add_options(parser: Any) -> None:
     """The options of the command."""
     add_ranked(parser, default=None)
     add_top(parser)
-    parser.add_argument("--max-expansions", type=whole(0), metavar="N", help="stop after so many partial paths")
+    parser.add_argument("--max-expansions", type=whole(0), metavar="N", help="stop after this many partial paths")
     add_budgets(parser, "seconds", "memory")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search, and print what is proved: 0 where all is, 3 where a budget ended the search before."""
+    """Search, and print the result: 0 if it is proved, 3 if a budget ended the search before."""
     memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
 
     def search(request: Ranked, progress: OnProgress) -> Any:

@@ -1,4 +1,4 @@
-"""Options that print a list of what another option takes, and do nothing else: ``--list-theorems``."""
+"""Options that only print the values of another option: ``--list-theorems``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = Callable[[], Sequence[tuple[str, str]]]
 
 
 class _Listing(argparse.Action):
-    """Prints the names and what each is, and ends with exit code 0."""
+    """Prints the names with what each is, and exits with code 0."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, *, rows: Rows, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, const=True, default=False, help=help)
@@ -28,5 +28,5 @@ class _Listing(argparse.Action):
 
 
 def add_listing(parser: Any, option: str, rows: Rows, help: str) -> None:
-    """An option that prints names and what each is; ``rows`` makes them when they are asked for."""
+    """Add an option that prints names with what each is; ``rows`` is called when the option is given."""
     parser.add_argument(option, action=_Listing, rows=rows, help=help)

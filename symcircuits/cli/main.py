@@ -1,7 +1,7 @@
 """The command line ``symcircuits COMMAND``; the commands are those of :mod:`symcircuits.cli.parser`.
 
-Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool, 3 a budget ended the work. Results on
-standard output, progress and notes on standard error. Everything heavy is imported by the command that needs it.
+Exit codes: 0 success, 1 a check failed, 2 bad input or a missing optional tool, 3 a budget ended the work. Results go
+to standard output, progress and notes to standard error. Each command imports the heavy modules that it needs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = ["main"]
 
 
 class _Closed(io.TextIOBase):
-    """Standard output that was closed beforehand: what is written to it is lost, and that is said."""
+    """A closed standard output: writing to it is an error."""
 
     def write(self, text: str) -> int:
         raise OSError("cannot write to standard output: it is closed")
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: work ends as it does on Ctrl-C, so that what is whole is kept and nothing else is left behind."""
+    """SIGTERM ends the work like Ctrl-C: complete results are kept, and no partial files are left."""
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM raises Terminated meanwhile, where nobody else has made it do something."""
+    """SIGTERM raises Terminated meanwhile, unless another handler is installed."""
 
     def end(*_: object) -> NoReturn:
         raise Terminated
@@ -44,7 +44,7 @@ def _terminable() -> Iterator[None]:
     if taken:
         try:
             signal.signal(signal.SIGTERM, end)
-        except ValueError:  # not the main thread, which alone may
+        except ValueError:  # only the main thread may set a handler
             taken = False
     try:
         yield
@@ -72,7 +72,7 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stderr = io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show fails no command
+            stream.reconfigure(errors="backslashreplace")  # characters that it cannot encode are escaped
     try:
         try:
             words = _joined(sys.argv[1:] if argv is None else argv)
@@ -89,7 +89,7 @@ def _main(argv: Sequence[str] | None) -> int:
                 check_paths(options)
                 code: int = options.run(options)
         finally:
-            sys.stdout.flush()  # here, so that a closed pipe is met here
+            sys.stdout.flush()  # here, to detect a closed pipe
         return code
     except BrokenPipeError:
         _drop_output()  # quiet when the reader has gone
@@ -103,20 +103,20 @@ def _main(argv: Sequence[str] | None) -> int:
             raise
         from symcircuits.core.names import visible
 
-        said = "\n".join(map(visible, _said(fault).split("\n")))  # a name in it may hold anything
+        said = "\n".join(map(visible, _said(fault).split("\n")))  # a name in it may have any character
         print(f"{command}: error: {said}", file=sys.stderr)
         if isinstance(fault, OSError):
             _drop_output()
         return 2
-    except AssertionError as fault:  # a step of a derivation that does not hold
+    except AssertionError as fault:  # a step of a derivation failed
         print(f"{command}: a check failed: {fault}", file=sys.stderr)
         return 1
 
 
 def _said(fault: Exception) -> str:
-    """What an error says; of one of the system the file and what is wrong, and not its number."""
+    """The message of an error; for an error of the operating system the file and the reason, without its number."""
     if isinstance(fault, MemoryError):
-        return f"there is too little memory ({fault})" if str(fault) else "there is too little memory"
+        return f"not enough memory ({fault})" if str(fault) else "not enough memory"
     if not isinstance(fault, OSError) or fault.strerror is None:
         return str(fault)
     if fault.filename is not None:
@@ -126,7 +126,7 @@ def _said(fault: Exception) -> str:
 
 
 def _drop_output() -> None:
-    """Let go of what cannot be written to standard output, so that it is not tried again on leaving."""
+    """Discard what cannot be written to standard output: Python would try again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -134,7 +134,7 @@ def _drop_output() -> None:
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
-    """``--heads -1,3`` as ``--heads=-1,3``, so that the value is read as a value and refused for what it is."""
+    """``--heads -1,3`` as ``--heads=-1,3``: argparse then reads a value, and the error is about the value."""
     out: list[str] = []
     for word in argv:
         if out and out[-1].startswith("--") and "=" not in out[-1] and word[:1] == "-" and word[1:2].isdigit():

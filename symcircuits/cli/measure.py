@@ -1,4 +1,4 @@
-"""Which number of a term is looked at, as options: of which token, at which position, against which other."""
+"""Options for the measure of a term: the kind, the token, the position, the token to compare with."""
 
 from __future__ import annotations
 
@@ -16,39 +16,45 @@ __all__ = ["add_logit", "add_measure", "check_kind", "logit_options", "measure_o
 def add_logit(parser: Any) -> None:
     """``--position``, ``--token``, ``--against``, ``--logit-difference`` and ``--row``: which logit."""
     group = parser.add_argument_group("which logit")
-    group.add_argument("--position", type=whole(), help="position of the logit, or query (default: the last)")
-    group.add_argument("--token", type=whole(), help="output token, or direction of a readout (default: the largest)")
     group.add_argument(
-        "--against", type=whole(), help="the other token of a difference (default, where one is asked for: the largest "
-        "other)",
+        "--position", type=whole(), metavar="N", help="position of the logit, or query (default: the last)"
+    )
+    group.add_argument(
+        "--token", type=whole(), metavar="T", help="output token, or direction of a readout (default: the largest)"
+    )
+    group.add_argument(
+        "--against", type=whole(), metavar="T",
+        help="second token of a difference (default, for a measure that needs one: the largest other token)",
     )  # fmt: skip
-    group.add_argument("--logit-difference", metavar="A,B", help="two tokens: as --token A --against B")
-    group.add_argument("--row", type=whole(), help="batch row")
+    group.add_argument("--logit-difference", metavar="A,B", help="two tokens, the same as --token A --against B")
+    group.add_argument("--row", type=whole(), metavar="N", help="batch row")
 
 
 def add_measure(parser: Any, default: str | None = "norm") -> None:
-    """``--by``, ``--key`` and which logit: what makes a term large; ``default``: where that is not said."""
+    """``--by``, ``--key`` and which logit: the measure of terms; ``default``: the kind if --by is not given."""
     usual = "norm (default)" if default else "norm"
     group = parser.add_argument_group("what is measured")
     group.add_argument(
         "--by", metavar="MEASURE",
-        help=f"what makes a term large: {usual}, logit, 'logit difference', 'centred logit', of scores 'score entry' "
-        "or 'masked norm', of a readout direction or 'direction difference'"
-        + ("" if default else "; default: of the logits of one prompt 'centred logit', token and position embedding as "
-        "one, of anything else norm"),
+        help=f"the size of a term: {usual}, logit, 'logit difference' or 'centred logit'; for scores 'score entry' or "
+        "'masked norm'; for a readout direction or 'direction difference'"
+        + ("" if default else "; default: for the logits of one prompt 'centred logit', with token and position "
+        "embedding as one, else norm"),
     )  # fmt: skip
     parser.set_defaults(by_default=default)
-    group.add_argument("--key", type=whole(), help="key of the score (default: the one attended to most)")
+    group.add_argument(
+        "--key", type=whole(), metavar="N", help="key of the score (default: the one with the most attention)"
+    )
     add_logit(parser)
 
 
 def logit_options(options: argparse.Namespace) -> tuple[int | None, int | None]:
-    """The token and the other one of a difference; ValueError where ``--logit-difference`` does not go with them."""
+    """The token, and the second one of a difference; ValueError if they contradict ``--logit-difference``."""
     if options.logit_difference is None:
         return options.token, options.against
     two = numbers(options.logit_difference, "--logit-difference")
     if len(two) != 2:
-        raise ValueError(f"--logit-difference {options.logit_difference!r}: two tokens make a difference, e.g. 26,3")
+        raise ValueError(f"--logit-difference {options.logit_difference!r}: give two tokens, e.g. 26,3")
     if options.token not in (None, two[0]):
         raise ValueError(f"--token {options.token} is not the first of --logit-difference {options.logit_difference}")
     if options.against not in (None, two[1]):
@@ -59,7 +65,7 @@ def logit_options(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 
 def measure_of(options: argparse.Namespace) -> Measure | None:
-    """What --by and the options beside it say, None where nothing is; ValueError where one of them has no effect."""
+    """The measure of --by and its options, None if none is given; ValueError if one of them has no effect."""
     from symcircuits.values.measure import logit, norm, score_entry
 
     token, against = logit_options(options)
@@ -70,11 +76,11 @@ def measure_of(options: argparse.Namespace) -> Measure | None:
     if by is None:
         for name, value in given.items():
             if value is not None:
-                raise ValueError(f"--{name} has no effect without --by: say by what terms are ranked")
+                raise ValueError(f"--{name} has no effect without --by: give --by MEASURE too")
         return None
     kind = by.replace("-", " ")
     if kind not in _USED:
-        raise ValueError(f"--by is {', '.join(_USED)}, not {by!r}")
+        raise ValueError(f"unknown measure --by {by!r}: choose {', '.join(map(_quoted, _USED))}")
     for name, value in given.items():
         if value is not None and name not in _USED[kind]:
             option = "logit-difference" if getattr(options, name) is None else name
@@ -92,13 +98,18 @@ def measure_of(options: argparse.Namespace) -> Measure | None:
 
 
 def check_kind(by: str, target: str) -> None:
-    """ValueError where the terms of the target have no such measure; logit is a direction's name too, of a readout."""
+    """ValueError if terms of the target do not have the measure; for a readout, logit is a name of direction too."""
     from symcircuits.values.measure import kinds_of
 
     kind, known = by.replace("-", " "), kinds_of(target)
     if kind not in known and not (target.startswith("readout:") and kind.replace("logit", "direction") in known):
-        choices = ", ".join(f"'{k}'" if " " in k else k for k in known)
-        raise ValueError(f"terms of {target} are not measured by --by {by!r}: choose {choices}")
+        choices = ", ".join(map(_quoted, known))
+        raise ValueError(f"--by {by!r} does not apply to terms of {target}: choose {choices}")
+
+
+def _quoted(kind: str) -> str:
+    """A kind as a shell reads it."""
+    return f"'{kind}'" if " " in kind else kind
 
 
 _LOGIT: Final = ("row", "position", "token")

@@ -1,4 +1,4 @@
-"""Numbers on the command line: read where they are given, refused by the name of the option."""
+"""Numbers on the command line; errors name the option."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final
 __all__ = ["memory", "numbers", "seconds", "tokens", "weight", "whole"]
 
 _DIGITS: Final = 4000  # of a number; Python reads no more than 4,300
-_LONGEST: Final = 60  # characters of what was given that a message shows
+_LONGEST: Final = 60  # characters of a value that a message shows
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def whole(least: int | None = None) -> Callable[[str], int]:
-    """The type of an option that takes a whole number, ``least`` or more where that is given.
+    """The type of an option that takes a whole number, ``least`` or more if given.
 
     >>> whole(0)("12")
     12
@@ -34,27 +34,27 @@ def whole(least: int | None = None) -> Callable[[str], int]:
 
 
 def _fault(text: str) -> str:
-    """Why a text is not read as a whole number; "" where it is."""
+    """Why a text is not a whole number; "" if it is."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return f"{_shown(text)} is not a whole number"
     if len(text) > _DIGITS:
-        return f"a number of {len(text):,} digits is not read, only one of at most {_DIGITS:,}"
+        return f"the number has {len(text):,} digits, more than the limit of {_DIGITS:,}"
     return ""
 
 
 def _shown(text: str) -> str:
-    """What was given, for a message of one line."""
+    """A value for a message of one line."""
     return repr(text) if len(text) <= _LONGEST else f"{text[:_LONGEST]!r}... ({len(text):,} characters)"
 
 
 def seconds(text: str) -> float:
-    """The type of an option that takes seconds, from 0 on."""
+    """The type of an option that takes seconds, 0 or more."""
     try:
         found = float(text)
     except ValueError:
         found = -1.0
     if not 0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be seconds, 0 or more, not {_shown(text)}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, not {_shown(text)}")
     return found
 
 
@@ -87,9 +87,9 @@ def memory(text: str) -> int:
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """Whole numbers between commas; ValueError names the option and the one at fault."""
+    """Whole numbers separated by commas; a ValueError names the option and the invalid number."""
     if not text.strip():
-        raise ValueError(f"{option} is empty; write whole numbers with commas between, e.g. {option} 1,2,3")
+        raise ValueError(f"{option} is empty; write whole numbers separated by commas, e.g. {option} 1,2,3")
     found = []
     for word in text.split(","):
         seen = word.strip()
@@ -101,7 +101,7 @@ def numbers(text: str, option: str) -> list[int]:
 
 
 def tokens(text: str) -> Any:
-    """Token ids: ``1,2,3``, ``1 2 3`` or a JSON list; rows of a batch are separated by ``;``, or lists of a list.
+    """Token ids: ``1,2,3``, ``1 2 3`` or a JSON list; the rows of a batch are separated by ``;``, or a list of lists.
 
     >>> tokens("3,1,4"), tokens("3 1 4"), tokens("[3, 1, 4]"), tokens("3 1; 4 1"), tokens("[[3, 1], [4, 1]]")
     ([3, 1, 4], [3, 1, 4], [3, 1, 4], [[3, 1], [4, 1]], [[3, 1], [4, 1]])
@@ -130,5 +130,5 @@ def _listed(text: str) -> Any:
 
 
 def _spaced(row: str) -> str:
-    """Numbers between blanks as numbers between commas."""
+    """Numbers separated by blanks, separated by commas instead."""
     return row if "," in row else ",".join(row.split()) or row

@@ -1,4 +1,4 @@
-"""What commands print: results as text or JSON, notes on standard error, files."""
+"""The output of commands: results as text or JSON, notes on standard error, files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def print_json(data: Any) -> None:
 
 
 def width() -> int:
-    """The width that text is made for: of the terminal, at least 40; 100 where there is none."""
+    """The width for text: that of the terminal, at least 40; 100 without a terminal."""
     if not sys.stdout.isatty():
         return 100
     import shutil
@@ -51,7 +51,7 @@ def width() -> int:
 
 
 def fitted(line: str) -> str:
-    """A line as it is where it fits the terminal, wrapped where it does not."""
+    """A line, wrapped if it does not fit the terminal."""
     if len(line) <= width():
         return line
     import textwrap
@@ -60,7 +60,7 @@ def fitted(line: str) -> str:
 
 
 def print_found(found: Any, compared: Comparison | None, as_json: bool) -> None:
-    """A report (or explanation), and the comparison that stands before it."""
+    """Print a report (or explanation), after the comparison with a reference."""
     if as_json:
         print_json(found.json() | ({} if compared is None else {"reference": compared.json()}))
         return
@@ -71,9 +71,9 @@ def print_found(found: Any, compared: Comparison | None, as_json: bool) -> None:
 
 
 def print_result(found: Any, as_json: bool = False, **chosen: int) -> None:
-    """A result as JSON or as tables: with rich in a terminal, where it is installed, else as plain text.
+    """Print a result as JSON, as tables with rich in a terminal if it is installed, else as plain text.
 
-    ``chosen``: how much of it (``top=20``).
+    ``chosen``: options of its text (``top=20``).
     """
     if as_json:
         print_json(found.json())
@@ -87,7 +87,7 @@ def print_result(found: Any, as_json: bool = False, **chosen: int) -> None:
 
 
 def _console() -> Any:
-    """A console of rich; None where standard output is not a terminal for it, or rich is not installed."""
+    """A console of rich; None if standard output is not a terminal, or rich is not installed."""
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return None
     try:
@@ -98,41 +98,41 @@ def _console() -> Any:
 
 
 def print_refused(compared: Comparison, as_json: bool) -> int:
-    """What differs from the reference; a model that is another one is not looked at further."""
+    """Print the differences from the reference, which end the command: the model is another one."""
     print_result(compared, as_json)
     return 1
 
 
 def write(path: str, text: str) -> None:
-    """Write a file, whole or not at all, and say so."""
+    """Write a file, completely or not at all, and print its name."""
     from symcircuits.work.files import write_text
 
     write_text(path, text)
     print(f"wrote {visible(str(path))}", file=sys.stderr)
 
 
-# Where a command keeps the paths that it is given: files to write, and what it reads.
+# The arguments that are paths: files to write, and files to read.
 _WRITTEN: Final = {"output": "-o", "html": "--html", "certificate": "--certificate"}
 _READ: Final = {
     "model": "MODEL", "models": "MODEL", "reference": "--reference", "labels": "--labels", "tokenizer": "--tokenizer",
     "prompts": "--prompts", "file": "--file",
 }  # fmt: skip
-PATHS: Final = {*_WRITTEN, *_READ, "readout"}  # what takes the name of a file
+PATHS: Final = {*_WRITTEN, *_READ, "readout"}  # arguments that take the name of a file
 
 
 def check_paths(options: Namespace) -> None:
-    """ValueError or OSError, before any work: a path is empty, a file to write is read, or named twice."""
+    """ValueError or OSError, before any work, if a path is empty, or a file to write is also read or named twice."""
     given = {d: p for d in (*_WRITTEN, *_READ) if (p := getattr(options, d, None)) is not None}
     several: list[str] = given.pop("models", [])
     for dest, path in (*given.items(), *(("models", one) for one in several)):
         if not path:
             raise ValueError(f"{_WRITTEN.get(dest) or _READ[dest]} is empty: give the name of a file or folder")
     if options.command == "derive" and given.get("output") == "-":
-        del given["output"]  # alone it prints what it can write
+        del given["output"]  # the only command that can print what it writes
     outputs = [(option, given[dest]) for dest, option in _WRITTEN.items() if dest in given]
     for option, path in outputs:
         if path == "-":
-            raise ValueError(f"{option} - is not standard output here: give a name (./- where - is meant)")
+            raise ValueError(f"{option} - is not standard output here: give a file name (./- for a file called -)")
     if len(outputs) > 1:
         from itertools import combinations
         from pathlib import Path

@@ -1,7 +1,7 @@
-"""The parser of the command line: what was meant where a word is misspelt, and one file a command.
+"""The parser of the command line: suggestions for misspelt words, and one file per command.
 
 A command is a module with ``HELP``, ``EXAMPLES``, ``add_options(parser)`` and ``run(options)``, and a row in
-``COMMANDS``. Everything heavy is imported by the command that needs it.
+``COMMANDS``. Each command imports the heavy modules that it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Command(Protocol):
         raise NotImplementedError
 
     def run(self, options: argparse.Namespace) -> int:
-        """Run the command: 0 right, 1 a check failed, 3 a budget ended the work."""
+        """Run the command: 0 success, 1 a check failed, 3 a budget ended the work."""
         raise NotImplementedError
 
 
@@ -126,7 +126,7 @@ COMMANDS: Final[dict[str, Callable[[], Any]]] = {
 
 
 class _Once(argparse._StoreAction):
-    """The value of an option that is given once: of two, one would be dropped without a word."""
+    """An option that may be given only once: of two values one would be lost silently."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if option_string is not None and self.dest in parser.given:
@@ -140,7 +140,7 @@ def _of_any_width() -> argparse.HelpFormatter:
 
 
 class _Help(argparse.HelpFormatter):
-    """Help that fits the terminal: prose is wrapped, examples go on in a further line before an option."""
+    """Help that fits the terminal: prose is wrapped, examples are broken before options."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if not text.startswith("examples:"):
@@ -149,7 +149,7 @@ class _Help(argparse.HelpFormatter):
 
 
 def _continued(example: str, width: int) -> list[str]:
-    """An example in lines that fit, all but the last with the backslash that a shell wants.
+    """An example in lines that fit, with a backslash at the end of all but the last.
 
     >>> _continued("  symcircuits count --heads 12,12 --json", 38)
     ['  symcircuits count --heads 12,12 \\\\', '      --json']
@@ -165,7 +165,7 @@ def _continued(example: str, width: int) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what was meant when a command or option is misspelt, and refuses an option that is given twice."""
+    """A parser with suggestions for misspelt commands and options, and an error for an option that is given twice."""
 
     words: Sequence[str] = ()
 
@@ -176,7 +176,7 @@ class Parser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def add_argument(self, *args: Any, **more: Any) -> argparse.Action:
-        """As in argparse, which forms a usage line here to see whether it can: of any width, not the terminal's."""
+        """As in argparse, which formats a usage line here as a test: with a fixed width, not the terminal's."""
         self._get_formatter = _of_any_width  # type: ignore[method-assign]
         try:
             return super().add_argument(*args, **more)
@@ -184,28 +184,28 @@ class Parser(argparse.ArgumentParser):
             del self._get_formatter
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in argparse; what a command does not take is named, with the commands that do."""
+        """As in argparse; an option that the command does not take is reported with the commands that do."""
         found, left = self.parse_known_args(args, namespace)
         if left:
             self.error(_NOT_TAKEN + next((word for word in left if word[:1] == "-"), left[0]))
         return found
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in argparse; keeps the words for what is said of one that is not known."""
+        """As in argparse; keeps the words for messages about unknown ones."""
         self.words = list(args or ())
         self.given.clear()
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the words: exit code 2, one line that says what is wrong and one where help is."""
+        """Exit with code 2, after a line that says what is wrong and one that says where help is."""
         from symcircuits.core.names import visible
 
         chosen = [p for c, p in commands_of(self).items() if c in self.words[:1]]
-        name = chosen[0].prog if chosen else self.prog  # what is unknown is met by the parser of all commands
+        name = chosen[0].prog if chosen else self.prog  # the main parser reports what is unknown
         self.exit(2, f"{name}: error: {visible(self._said(message, chosen))}\nSee {name} --help\n")
 
     def _said(self, message: str, chosen: Sequence[argparse.ArgumentParser]) -> str:
-        """The message; where a word is not known, what was meant or which command takes it."""
+        """The message; for an unknown word with a suggestion, or the commands that take it."""
         from symcircuits.cli.spelling import nearest, not_a_command, not_taken
 
         known = [option for parser in (self, *chosen) for option in _options(parser)]
@@ -215,7 +215,7 @@ class Parser(argparse.ArgumentParser):
             command = (chosen or [self])[0].prog.rpartition(" ")[2]
             return not_taken(command, message.removeprefix(_NOT_TAKEN), known, _takers())
         given = [w.partition("=")[0] for w in self.words if w.startswith("--") and len(w) > 4]
-        for word in given:  # what is missing may be there, misspelt; an option of another command is not misspelt
+        for word in given:  # a missing option may be misspelt; an option of another command is not
             if not any(k.startswith(word) for k in known) and word not in _takers():
                 near = nearest(word, known)
                 if near:
@@ -236,17 +236,17 @@ def _takers() -> dict[str, list[str]]:
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The commands of the parser of all commands, and their parsers; of another parser none."""
+    """The commands of the main parser, with their parsers; empty for another parser."""
     return {c: p for a in parser._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()}
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:
-    """How the options of a parser are written."""
+    """The option strings of a parser."""
     return [option for action in parser._actions for option in action.option_strings]
 
 
 def spelling_of(parser: argparse.ArgumentParser, command: str) -> Callable[..., str]:
-    """How arguments are given on the command line of a command, for messages; "" of what is not among its options.
+    """A function that writes an argument as an option of a command, for messages; "" if the command has no such option.
 
     >>> spelling = spelling_of(parser_of("terms"), "terms")
     >>> spelling("max_terms"), spelling("resume", True), spelling("order", 2), spelling("seed", 1)
@@ -266,7 +266,7 @@ def spelling_of(parser: argparse.ArgumentParser, command: str) -> Callable[..., 
             if not value or (action.nargs == 0 and action.const == value[0]):
                 return options[0]
             if action.nargs != 0:
-                import shlex  # of errors alone
+                import shlex  # only for errors
 
                 return f"{options[0]} {shlex.quote(str(value[0]))}"
         return ""
@@ -275,7 +275,7 @@ def spelling_of(parser: argparse.ArgumentParser, command: str) -> Callable[..., 
 
 
 def parser_of(chosen: str = "") -> argparse.ArgumentParser:
-    """The parser; of the chosen command, or of all commands where none is chosen."""
+    """The parser of the chosen command, or of all commands if none is chosen."""
     parser = Parser(
         prog="symcircuits",
         description="The algebra of transformer circuits: derived, verified and evaluated.",
@@ -285,7 +285,7 @@ def parser_of(chosen: str = "") -> argparse.ArgumentParser:
     parser.set_defaults(run=_no_command(parser), command="")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser, prog="symcircuits")
     for name, module in COMMANDS.items():
-        if chosen not in COMMANDS or name == chosen:  # the others are not asked for: starting up stays fast
+        if chosen not in COMMANDS or name == chosen:  # only the chosen one, for a fast start
             _add(commands, name, module())
     return parser
 

@@ -1,4 +1,4 @@
-"""The prompt (tokens, a text, recorded activations), the type of numbers and who works, as options."""
+"""Options for the prompt (tokens, a text, recorded activations), the number type and the workers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ __all__ = [
 
 
 def add_prompt(parser: Any) -> None:
-    """``--tokens``, ``--text`` and ``--tokenizer``, ``--reference``: what the model runs on."""
+    """``--tokens``, ``--text`` and ``--tokenizer``, ``--reference``: the input of the model."""
     group = parser.add_argument_group("the prompt")
     group.add_argument(
-        "--tokens", metavar="1,2,3", help="token ids, or a JSON list; rows of a batch are separated by ;"
+        "--tokens",
+        metavar="1,2,3",
+        help="token ids, 1,2,3 or '1 2 3' or a JSON list; rows of a batch are separated by ;",
     )
-    group.add_argument("--text", metavar="TEXT", help="the prompt as text, for a tokenizer; no token is added to it")
+    group.add_argument("--text", metavar="TEXT", help="the prompt as text, for a tokenizer; no token is added")
     group.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json (default: the one beside the weights)")
     group.add_argument(
         "--reference", metavar="FILE", help="recorded activations (.npz, .safetensors) to compare with first"
@@ -39,18 +41,18 @@ def add_dtype(parser: Any) -> None:
 
 def add_workers(parser: Any) -> None:
     """``--workers`` and ``--scheduler``."""
-    parser.add_argument("--workers", type=whole(1), metavar="N", help="split the work over N processes of this machine")
+    parser.add_argument("--workers", type=whole(1), metavar="N", help="split the work over N processes on this machine")
     parser.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="split the work over a Dask cluster")
 
 
 def check_prompt(options: argparse.Namespace, more: str = "") -> None:
-    """ValueError where there is no prompt; ``more``: another option that gives one."""
+    """ValueError if there is no prompt; ``more``: another option that gives one."""
     if options.tokens is None and options.text is None and options.reference is None:
-        raise ValueError(f"give --tokens 1,2,3, --text{more}, or a --reference FILE that holds tokens")
+        raise ValueError(f"give --tokens 1,2,3, --text{more}, or a --reference FILE with tokens")
 
 
 def prompt_of(options: argparse.Namespace, model: Model) -> tuple[Any, Comparison | None]:
-    """The tokens of a command that shows no names of tokens; errors as of :func:`compared_tokens`."""
+    """The tokens, for a command that does not show names of tokens; errors as in :func:`compared_tokens`."""
     if options.text is None:
         if options.tokenizer is not None:
             raise ValueError("--tokenizer has no effect without --text")
@@ -62,7 +64,7 @@ def prompt_of(options: argparse.Namespace, model: Model) -> tuple[Any, Compariso
 
 
 def beside(model: str) -> Path | None:
-    """The tokenizer.json beside a model's weights; None where there is none."""
+    """The tokenizer.json next to a model's weights; None if there is none."""
     from symcircuits.loaders.files import model_place
 
     place = model_place(model)
@@ -71,9 +73,9 @@ def beside(model: str) -> Path | None:
 
 
 def compared_tokens(options: argparse.Namespace, model: Model, tokenizer: Any = None) -> tuple[Any, Comparison | None]:
-    """The tokens of a command, and our forward pass beside the recorded one where --reference names one.
+    """The tokens, and the comparison of our forward pass with the recorded one if --reference is given.
 
-    ValueError where a text has no tokenizer or no tokens, or stands beside --tokens.
+    ValueError if a text has no tokenizer or no tokens, or --tokens is given too.
     """
     tokens = _encoded(options, model, tokenizer)
     if options.tokens is not None:
@@ -87,15 +89,17 @@ def compared_tokens(options: argparse.Namespace, model: Model, tokenizer: Any = 
 
 
 def _encoded(options: argparse.Namespace, model: Model, tokenizer: Any) -> list[int] | None:
-    """The tokens of --text; None where there is none."""
+    """The tokens of --text; None if it is not given."""
     if options.text is None:
         return None
     from symcircuits.explanation.tokenizers import encoder
 
     if options.tokens is not None:
-        raise ValueError("give either --tokens or --text")
+        raise ValueError("give either --tokens or --text, not both")
     if tokenizer is None:
-        raise ValueError("--text needs a tokenizer.json: give --tokenizer FILE (none is beside the model's weights)")
+        raise ValueError(
+            "--text needs a tokenizer.json: give --tokenizer FILE (there is none next to the model's weights)"
+        )
     tokens = encoder(tokenizer, model)(options.text)
     if not tokens:
         raise ValueError(f"--text {options.text!r} has no tokens; at least one is needed")
@@ -103,11 +107,11 @@ def _encoded(options: argparse.Namespace, model: Model, tokenizer: Any) -> list[
 
 
 def workers_of(options: argparse.Namespace) -> AbstractContextManager[Any]:
-    """Who works: processes of this machine, a Dask cluster, or (None) nobody but this process."""
+    """The workers: processes on this machine, a Dask cluster, or None for only this process."""
     from symcircuits.work.workers import dask, processes
 
     if options.scheduler is not None:
         if options.workers is not None:
-            raise ValueError("give either --workers N or --scheduler ADDRESS")
+            raise ValueError("give either --workers N or --scheduler ADDRESS, not both")
         return dask(options.scheduler)
     return nullcontext(None if options.workers is None else processes(options.workers))

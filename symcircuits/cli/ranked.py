@@ -24,7 +24,7 @@ __all__ = ["Ranked", "add_ranked", "answer"]
 
 
 def add_ranked(parser: Any, default: str | None = "norm") -> None:
-    """Which terms of which model on which tokens, and what measures them; ``default``: where that is not said."""
+    """Options for the model, the tokens, the terms and their measure; ``default``: the measure if none is given."""
     add_model(parser)
     add_prompt(parser)
     parser.add_argument("--target", metavar="T", help="logits (default), stream, scores:L1H0 or readout:NAME")
@@ -36,7 +36,7 @@ def add_ranked(parser: Any, default: str | None = "norm") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The values of the chosen terms, and what measures them; ``compared``: where it is not ok, nothing is done."""
+    """The values of the chosen terms, and their measure; if ``compared`` is not ok, no work is done."""
 
     values: Values
     measure: Measure | None
@@ -44,7 +44,7 @@ class Ranked:
 
 
 def answer(options: argparse.Namespace, ask: Callable[[Ranked, OnProgress], Any], ended: Callable[[Any], bool]) -> int:
-    """Ask, and print what is found: exit code 1 where a recorded run is of another model, 3 where a budget ended it."""
+    """Ask, and print the result: exit code 1 if a recorded run is of another model, 3 if a budget ended the work."""
     from symcircuits.work.progress import Progress
 
     request = _ranked(options)
@@ -57,7 +57,7 @@ def answer(options: argparse.Namespace, ask: Callable[[Ranked, OnProgress], Any]
 
 
 def _ranked(options: argparse.Namespace) -> Ranked:
-    """What the options say; ValueError on what does not go together."""
+    """The request of the options; ValueError if they contradict one another."""
     from symcircuits.core.expansion import expand
     from symcircuits.values.evaluate import evaluate
 

@@ -1,4 +1,4 @@
-"""``symcircuits sample``: the sum of the sizes of all terms, estimated from some of them."""
+"""``symcircuits sample``: the sum of the sizes of all terms, estimated from random draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "estimate the sum of the sizes of all terms of a model on tokens, with its error, from some of them"
+HELP = "estimate the sum of the sizes of all terms of a model on tokens, with its error, from random draws"
 EXAMPLES = (
     "  symcircuits sample MODEL --tokens 1,2,3 --by 'logit difference' --draws 5000\n"
     "  symcircuits sample MODEL --tokens 1,2,3 --target scores:L1H0 --weights uniform --seed 7 --max-seconds 60 --json"
@@ -25,10 +25,12 @@ EXAMPLES = (
 def add_options(parser: Any) -> None:
     """The options of the command."""
     add_ranked(parser)
-    parser.add_argument("--draws", type=whole(0), default=1000, metavar="K", help="terms to draw (default 1000)")
+    parser.add_argument(
+        "--draws", type=whole(0), default=1000, metavar="K", help="number of terms to draw (default 1000)"
+    )
     parser.add_argument(
         "--weights", choices=["bound", "uniform"], default="bound",
-        help="terms of larger bounds are likelier (bound, the default), or all are as likely (uniform)",
+        help="draw terms with larger bounds more often (bound, the default), or all equally often (uniform)",
     )  # fmt: skip
     add_seed(parser)
     add_budgets(parser, "seconds", "memory")
@@ -36,7 +38,7 @@ def add_options(parser: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw terms, and print the estimate: 3 where a budget ended it."""
+    """Draw terms, and print the estimate: 3 if a budget ended it."""
     memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
 
     def draw(request: Ranked, progress: OnProgress) -> Any:

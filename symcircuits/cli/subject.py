@@ -1,4 +1,4 @@
-"""What a command is about: an architecture by ``--heads`` and the options beside it, or a MODEL; and notations."""
+"""The subject of a command: an architecture, by ``--heads`` and further options, or a MODEL; and notations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from symcircuits.cli.numbers import numbers
 from symcircuits.core.architecture import Architecture, transformer
 from symcircuits.core.names import visible
 from symcircuits.core.notation import Notation
+from symcircuits.core.text import brief
 
 if TYPE_CHECKING:
     from symcircuits.model import Model
@@ -22,13 +23,13 @@ __all__ = [
 
 
 def add_subject(parser: Any) -> None:
-    """MODEL, or ``--heads`` and what describes an architecture."""
+    """MODEL, or ``--heads`` and the options of an architecture."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a model's folder or file, instead of --heads")
     add_architecture(parser)
 
 
 def add_model(parser: Any) -> None:
-    """MODEL, for what computes."""
+    """MODEL, for commands that compute."""
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
 
 
@@ -38,22 +39,24 @@ def add_target(parser: Any) -> None:
 
 
 def add_architecture(parser: Any) -> None:
-    """``--heads`` and the options beside it."""
+    """``--heads`` and the other options of an architecture."""
     group = parser.add_argument_group("an architecture, instead of MODEL")
     group.add_argument("--heads", metavar="3,3", help='heads of each layer; "none" for zero layers')
     group.add_argument(
         "--positions", choices=["none", "standard", "shortformer", "rotary", "alibi"], default="none", metavar="P",
         help="how positions enter: none (default), standard, shortformer, rotary or alibi",
     )  # fmt: skip
-    group.add_argument("--biases", action="store_true", help="all biases, each a source of its own")
+    group.add_argument("--biases", action="store_true", help="all biases, each as a separate source")
     group.add_argument("--no-scale", action="store_true", help="scores without a scale")
     group.add_argument("--no-softmax", action="store_true", help="patterns are the masked scores themselves")
     group.add_argument("--capped", action="store_true", help="a soft cap on scores: softmax sees every term")
     group.add_argument("--bidirectional", action="store_true", help="attention without a causal mask")
     group.add_argument("--no-unembed", action="store_true", help="a model without unembedding (expand the stream)")
-    group.add_argument("--norm", choices=["none", "LN", "RMS"], default="none", help="norm before whatever reads")
+    group.add_argument(
+        "--norm", choices=["none", "LN", "RMS"], default="none", help="norm before attention, MLPs and unembedding"
+    )
     group.add_argument("--no-gains", action="store_true", help="norms without gain (folded into the weights)")
-    group.add_argument("--mlps", action="store_true", help="an MLP in every layer, what it writes a source of its own")
+    group.add_argument("--mlps", action="store_true", help="an MLP in every layer, its output a separate source")
     group.add_argument("--gated", action="store_true", help="MLPs with a gate (with --mlps)")
     group.add_argument("--bilinear", action="store_true", help="MLPs with a gate and no activation (with --mlps)")
     group.add_argument("--parallel", action="store_true", help="MLPs read what attention reads (with --mlps)")
@@ -61,8 +64,8 @@ def add_architecture(parser: Any) -> None:
     group.add_argument("--qk-norm", action="store_true", help="an RMS norm of the queries and keys of every head")
     group.add_argument(
         "--multipliers", metavar="m_E,r",
-        help="numbers that multiply: the embedding (m_E), what layers add (r, or r[L0], r[M0], ...), the logits (m_U); "
-        "or all",
+        help="multipliers: of the embedding (m_E), of the outputs of layers (r, or r[L0], r[M0], ...), of the logits "
+        "(m_U); or all",
     )  # fmt: skip
 
 
@@ -78,17 +81,20 @@ def add_notation(parser: Any) -> None:
 
 
 def subject_of(options: argparse.Namespace) -> Architecture | Model:
-    """The model that is given, loaded, or the architecture; ValueError where both are given, or neither."""
-    if (options.model is None) == (options.heads is None):
-        raise ValueError("give either --heads or a MODEL")
+    """The given model, loaded, or the given architecture; ValueError if both are given, or neither."""
+    if options.model is None and options.heads is None:
+        raise ValueError("give --heads, e.g. --heads 3,3, or a MODEL")
+    if options.model is not None and options.heads is not None:
+        both = f"--heads {brief(options.heads)} and MODEL {brief(options.model)}"
+        raise ValueError(f"give either --heads or a MODEL, not both: {both}")
     beside = described(options)
     if options.model is not None and beside:
-        raise ValueError(f"{beside[0]} goes with --heads: what a MODEL has is read from its files")
+        raise ValueError(f"{beside[0]} needs --heads; the architecture of a MODEL is read from its files")
     return architecture_of(options) if options.model is None else load_model(options.model)
 
 
 def subject_architecture(options: argparse.Namespace) -> Architecture:
-    """The architecture that is given, or that of the model; errors as of :func:`subject_of`."""
+    """The given architecture, or that of the given model; errors as in :func:`subject_of`."""
     subject = subject_of(options)
     return subject if isinstance(subject, Architecture) else subject.architecture
 
@@ -118,14 +124,14 @@ def architecture_of(options: argparse.Namespace) -> Architecture:
 
 
 def _multipliers(text: str | None) -> bool | list[str]:
-    """``--multipliers all`` or the names between commas."""
+    """``--multipliers all``, or names separated by commas."""
     if text is None or text.strip() == "all":
         return text is not None
     return [name.strip() for name in text.split(",")]
 
 
 def described(options: argparse.Namespace) -> list[str]:
-    """The options given that describe an architecture, beside --heads."""
+    """The given options of an architecture, other than --heads."""
     flags = ("biases", "no_scale", "bidirectional", "no_unembed", "no_gains", "mlps", "key_value_heads")
     more = ("gated", "bilinear", "parallel", "qk_norm", "multipliers", "no_softmax", "capped")
     found = [o for o in (*flags, *more) if getattr(options, o)]
@@ -134,12 +140,12 @@ def described(options: argparse.Namespace) -> list[str]:
 
 
 def default_target(architecture: Architecture, target: str | None) -> str:
-    """The target, by default the logits, or the stream where there is no unembedding."""
+    """The target: by default the logits, or the stream if there is no unembedding."""
     return architecture.end if target is None else target
 
 
 def load_model(path: str) -> Model:
-    """The model; what takes long to read is announced on standard error."""
+    """The model; a note on standard error if reading it takes long."""
     from symcircuits.loaders import load
     from symcircuits.loaders.files import announced, model_place
 

@@ -1,4 +1,4 @@
-"""``symcircuits summary``: every term of a model on tokens: sums of their sizes, and the largest."""
+"""``symcircuits summary``: measures all terms of a model on tokens: sums of sizes, and the largest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "look at every term of a model on tokens: sums of their sizes, and the largest"
+HELP = "measure all terms of a model on tokens: sums of sizes, and the largest terms"
 EXAMPLES = (
     "  symcircuits summary MODEL --tokens 1,2,3 --by logit --token 7 --workers 4\n"
     "  symcircuits summary MODEL --tokens 1,2,3 --target scores:L1H0 --by 'score entry' --key 0 --top 5\n"
@@ -34,7 +34,7 @@ def add_options(parser: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look at every term, and print the summary: 3 where a budget ended it."""
+    """Measure all terms, and print the summary: 3 if a budget ended it."""
 
     def look(request: Ranked, progress: OnProgress) -> Any:
         with workers_of(options) as workers:

@@ -21,7 +21,7 @@ from symcircuits.cli.subject import (
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "write the terms of an expansion to a table, however many: CSV, JSON lines, Arrow, Parquet"
+HELP = "write the terms of an expansion to a table of any length: CSV, JSON lines, Arrow or Parquet"
 EXAMPLES = (
     "  symcircuits terms --heads 12,12 -o terms.csv\n"
     "  symcircuits terms --heads 12,12,12 --target scores:L2H0 --composition K --columns heads -o k.parquet\n"
@@ -36,16 +36,16 @@ def add_options(parser: Any) -> None:
     add_target(parser)
     add_selection(parser)
     parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="the file: .csv, .jsonl, .arrow or .parquet"
+        "-o", "--output", required=True, metavar="FILE", help="output file: .csv, .jsonl, .arrow or .parquet"
     )
     parser.add_argument(
         "--columns", metavar="A,B",
-        help="of number, order, orders, composition, sources, heads, label, text, latex (default number,order,"
+        help="any of number, order, orders, composition, sources, heads, label, text, latex (default number,order,"
         "composition,label,text)",
     )  # fmt: skip
-    add_listing(parser, "--list-columns", _columns, "print the columns, what each holds, and stop")
+    add_listing(parser, "--list-columns", _columns, "list the columns, with what each contains, and exit")
     add_range(parser)
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted export of this file was left")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted export to this file")
     add_budgets(parser, "terms", "seconds", "memory")
     add_workers(parser)
     add_notation(parser)
@@ -59,7 +59,7 @@ def _columns() -> list[tuple[str, str]]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the terms: 3 where a budget ended it."""
+    """Write the terms: 3 if a budget ended it."""
     from symcircuits.core.expansion import expand
     from symcircuits.work.progress import Progress
 

@@ -1,4 +1,4 @@
-"""``symcircuits verify``: expansions against SymPy, over a prime field, and on a softmax model."""
+"""``symcircuits verify``: checks expansions against SymPy, over a prime field, and on a softmax model."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def add_options(parser: Any) -> None:
     add_prompt(parser)
     parser.add_argument("--target", action="append", metavar="T", help="logits, stream or scores:L1H0; may be repeated")
     parser.add_argument(
-        "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
+        "--general", action="store_true", help="compile the proofs for any number of layers and heads (needs Coq)"
     )
-    parser.add_argument("--coq", action="store_true", help="prove the claims of the expansions too (needs Coq)")
+    parser.add_argument("--coq", action="store_true", help="also prove the claims of the expansions (needs Coq)")
     add_attachments(parser)
     add_seed(parser)
-    add_budgets(parser, "terms", terms="terms of one target to be listed (default 5000)")
+    add_budgets(parser, "terms", terms="most terms of one target to list (default 5000)")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verify, and print the report: 0 where all checks passed."""
+    """Verify, and print the report: 0 if all checks passed."""
     if options.general:
         return _general(options)
     from symcircuits.verification.proofs import PROVED
@@ -48,11 +48,11 @@ def run(options: argparse.Namespace) -> int:
     from symcircuits.work.progress import Progress
 
     if options.model is None and (options.readout is not None or options.source):
-        raise ValueError("--readout and --source go with a MODEL, whose stream they read or are a part of")
+        raise ValueError("--readout and --source need a MODEL: they read its stream, or are a part of it")
     if options.model is None and (options.text is not None or options.tokenizer is not None):
-        raise ValueError("--text goes with a MODEL, whose tokenizer.json reads it: an architecture has --tokens alone")
+        raise ValueError("--text needs a MODEL with a tokenizer.json: give --tokens for an architecture")
     if options.model is None and options.reference is not None:
-        raise ValueError("--reference goes with a MODEL: an architecture alone computes nothing that was recorded")
+        raise ValueError("--reference needs a MODEL, whose computation it was recorded from")
     _, attached = attachments_of(options)
     subject: Any = subject_of(options)
     tokens, compared = prompt_of(options, subject)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     print_found(report, compared, options.json)
     if report.ok and any(r.name == PROVED and (r.passed is None or r.details["left"]) for r in report.checks):
-        return 2  # Coq was to prove every claim, and was not asked, or not of each
+        return 2  # Coq did not run, or did not try every claim
     return 0 if report.ok else 1
 
 
@@ -75,9 +75,9 @@ def _general(options: argparse.Namespace) -> int:
     from symcircuits.verification.coq import check_general
 
     if options.model is not None or options.heads is not None:
-        raise ValueError("--general is about every architecture: give no MODEL and no --heads with it")
+        raise ValueError("--general is about all architectures: leave out MODEL and --heads")
     if options.coq:
-        raise ValueError("--coq has no effect with --general, which compiles proofs of its own")
+        raise ValueError("--coq has no effect with --general, which compiles its own proofs")
     given = ("tokens", "text", "tokenizer", "reference", "target", "readout", "normed", "source", "seed", "max_terms")
     unused = [f"--{o.replace('_', '-')}" for o in given if getattr(options, o) not in (None, [])] + described(options)
     if unused:
