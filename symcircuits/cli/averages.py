@@ -58,7 +58,7 @@ def refuse_with_prompts(options: argparse.Namespace) -> None:
 def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:
     """Labels and tokenizer: those given, else those of a tokenizer.json next to the model's weights.
 
-    A tokenizer.json that was not given and cannot be used is no error: a note on standard error says why.
+    If a tokenizer.json that was not given cannot be used, a note on standard error says why.
     """
     from symcircuits.explanation.tokenizers import is_tokenizer_file, read_tokenizer, tokenizer_labels
 
