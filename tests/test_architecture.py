@@ -610,7 +610,7 @@ def test_programs_with_sources_and_readouts_of_ones_own() -> None:
     with pytest.raises(ValueError, match=r'"scores:L1H0" \(any head\), "readout:probe", "readout:lens", "readout:in"$'):
         readout(arch, "nothing")
     split = transformer((1,), mlps=True, multipliers=["r[M0]"]).attached(Part("neuron", 0, of="mlp"))
-    with pytest.raises(ValueError, match="what the MLP of layer 0 writes has a multiplier, so it cannot be split"):
+    with pytest.raises(ValueError, match="the output of the MLP of layer 0 has a multiplier, so it cannot be split"):
         readout(split, "stream")
 
 

@@ -439,7 +439,7 @@ def test_bad_readouts_and_sources_are_refused(make: Any, message: str) -> None:
         ([sc.readout(GOOD, layer=1, at="mlp")], "layer 1 has no MLP"),
         ([sc.readout(GOOD), sc.readout(GOOD)], "two readouts or sources are called 'probe'"),
         ([sc.readout(GOOD), sc.source("probe", GOOD, 1)], "two readouts or sources are called 'probe'"),
-        ([sc.source("a b", GOOD, 1), sc.source("a-b", GOOD, 1)], "'a b' and 'a-b' are too much alike"),
+        ([sc.source("a b", GOOD, 1), sc.source("a-b", GOOD, 1)], "'a b' and 'a-b' are too similar"),
         ([sc.source("one", GOOD, 0), sc.source("two", GOOD, 1)], "split at points 0, 1"),
         ([sc.readout(GOOD, normed=True)], "no norms"),
         ([sc.readout(GOOD, layer=1, normed="final")], 'normed="final", but the model has no norms; leave it out'),
@@ -461,7 +461,7 @@ def test_a_readout_says_where_it_reads_and_through_which_norm() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [("a b", "a_b"), ("a_b", "a b"), ("a b", "a b")])
 def test_names_that_would_be_one_argument_are_refused(first: str, second: str) -> None:
-    alike = "" if first == second else f" ({first!r} and {second!r} are too much alike)"
+    alike = "" if first == second else f" ({first!r} and {second!r} are too similar)"
     wanted = f"two readouts or sources are called {second!r}{alike}; give one of them another name"
     with pytest.raises(ValueError, match=re.escape(wanted)):
         check_attachments([Reading(first, 1)], [Part(second, 1)], 2, (), ())

@@ -312,7 +312,7 @@ def test_what_is_not_a_whole_number_is_refused_where_it_is_said(wrong: Any) -> N
             with pytest.raises(ValueError, match=f"^{name} must be a whole number, not "):
                 make(**{name: wrong})  # type: ignore[operator]
     if not isinstance(wrong, bool):
-        with pytest.raises(TypeError, match=r"^masked is True or False, not "):
+        with pytest.raises(ValueError, match=r"^masked must be True or False, not "):
             sc.norm(masked=wrong)
 
 

@@ -170,7 +170,7 @@ def test_types_refuse_a_multiplier_dropped_doubled_or_of_another_layer() -> None
     assert check_finished(word, multipliers=FULL.multipliers) is word
     wrong = [word.scales[1:], (*word.scales, "m_E"), ("m_E", "r[L0]", "r[M1]", "m_U"), (), ("m_E", "r[L0]", "m_U")]
     for scales in wrong:
-        with pytest.raises(IllTyped, match="a multiplier stands once for every letter that brings it"):
+        with pytest.raises(IllTyped, match="a multiplier occurs once for every symbol that requires it"):
             check_finished(Word(word.factors, scales), multipliers=FULL.multipliers)
     with pytest.raises(IllTyped, match="Rule 2"):  # where it is not known which there are, one still stands but once
         check_finished(Word(word.factors, ("m_E", "m_E")))

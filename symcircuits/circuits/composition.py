@@ -17,7 +17,7 @@ from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.notation import Notation, as_notation
 from symcircuits.core.seam import higher
 from symcircuits.core.shown import Shown
-from symcircuits.core.text import brief, need, whole
+from symcircuits.core.text import brief, flag, need, whole
 from symcircuits.model import Model
 
 __all__ = ["FAR", "INVARIANT", "KINDS", "CompositionScores", "Pair", "checked_offset", "composition_scores"]
@@ -181,8 +181,7 @@ def composition_scores(model: Model, kind: str, *, offset: int | None = None, fo
     need("composition_scores", model, Model)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"unknown composition {brief(kind)}: choose 'Q', 'K' or 'V'")
-    if not isinstance(fold, bool):
-        raise ValueError(f"fold must be True or False, not {brief(fold)}")
+    flag("fold", fold)
     step = checked_offset(model.architecture, offset, turned=kind != "V")
     return _Scoring(model, kind, step, fold).scores(offset is not None)
 

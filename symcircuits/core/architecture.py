@@ -1,7 +1,7 @@
-"""Architectures, described: which heads, norms, MLPs, positions and biases a transformer has.
+"""Descriptions of architectures: which heads, norms, MLPs, positions and biases a transformer has.
 
-Here stand the features; what each does to the algebra is written in :mod:`symcircuits.core.programs`, its real
-computation in :mod:`symcircuits.model`.
+This module holds the features; :mod:`symcircuits.core.programs` says what each does to the algebra, and
+:mod:`symcircuits.model` computes it with real numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 
 from symcircuits.core.attachments import FINAL, Part, Reading, check_attachments
 from symcircuits.core.names import fields_html
-from symcircuits.core.text import amount, as_whole, brief, keywords, many, not_taken, shown, whole
+from symcircuits.core.text import amount, as_whole, brief, flag, keywords, many, not_taken, shown, whole
 from symcircuits.core.words import scalar_order
 
 __all__ = [
@@ -52,7 +52,7 @@ class Head(NamedTuple):
 
 
 def as_head(head: str | tuple[int, int]) -> Head:
-    """Read a head from ``"L1H4"``, ``"1.4"`` or ``(1, 4)``; ValueError otherwise.
+    """Read a head from ``"L1H4"``, ``"1.4"`` or ``(1, 4)``; raises ValueError on anything else.
 
     >>> as_head("1.4") == as_head((1, 4)) == as_head("L1H4")
     True
@@ -78,14 +78,14 @@ def _named(label: str) -> Head | None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Architecture:
-    """A transformer, as far as its algebra goes; made by :func:`attention_only` or :func:`transformer`.
+    """The architecture of a transformer, as the algebra needs it; see :func:`attention_only`, :func:`transformer`.
 
-    ``heads`` are the numbers of heads of the layers; a number may be a SymPy integer symbol. Then the architecture
-    describes one head of each such layer, and stands for any number of them (``biases`` names the first head's).
-    ``biases`` holds the names of the biases that are there, ``gains`` the labels of the norms that have a gain,
-    ``mlps`` the layers that have an MLP, ``groups`` (None: every head its own) the number of key/value heads of each
-    layer, ``multipliers`` the names of the multipliers that are there, ``capped`` whether a soft cap acts on scores
-    (:class:`~symcircuits.Model` says so by its settings).
+    ``heads``: the number of heads of each layer, an integer or a SymPy integer symbol. With symbols the architecture
+    describes one head of each such layer, which stands for any number of them (``biases`` names the first head's).
+    ``biases``: the names of the biases present; ``gains``: the labels of the norms that have a gain; ``mlps``: the
+    layers that have an MLP; ``groups``: the number of key/value heads of each layer (None: one per head);
+    ``multipliers``: the names of the multipliers present; ``capped``: whether a soft cap acts on scores (taken from
+    the settings of a :class:`~symcircuits.Model`).
 
     >>> arch = attention_only((2, 3), positions="shortformer")
     >>> arch.n_layers, str(arch.head("1.2")), str(arch)
@@ -114,7 +114,7 @@ class Architecture:
 
     @property
     def shift_invariant(self) -> bool:
-        """Whether softmax does not see what is the same for every key: not behind a soft cap, nor where there is none.
+        """Whether softmax ignores what is the same for every key; False with a soft cap and without softmax.
 
         >>> [attention_only((1,), capped=capped).shift_invariant for capped in (False, True)]
         [True, False]
@@ -123,16 +123,16 @@ class Architecture:
 
     @property
     def polynomial(self) -> bool:
-        """Whether patterns or MLPs can be multiplied out too (see ``expansion.unfrozen()``)."""
+        """Whether patterns or MLPs can be multiplied out as well (see ``expansion.unfrozen()``)."""
         return not self.softmax or self.bilinear
 
     @property
     def end(self) -> str:
-        """The target that a model like this ends in: its logits, or its stream where there is no unembedding."""
+        """The target at the end of the model: its logits, or its stream if it has no unembedding."""
         return "logits" if self.unembed else "stream"
 
     def targets(self, heads: Iterable[Head]) -> list[str]:
-        """The end, the scores of these heads, and the readouts.
+        """All targets: the end, the scores of these heads, and the readouts.
 
         >>> arch = attention_only((1, 2), unembed=False)
         >>> arch.targets(arch.layer_heads(1))
@@ -147,13 +147,13 @@ class Architecture:
 
     @property
     def symbolic(self) -> bool:
-        """Whether the number of heads of a layer is a symbol of SymPy's, or an expression of such."""
+        """Whether the number of heads of a layer is a SymPy symbol or an expression of symbols."""
         return any(as_whole(n) is None for n in self.heads)
 
     def at(self, counts: Mapping[Any, int]) -> Architecture:
-        """The architecture with these numbers in place of symbolic ones; biases that a head has, every head has.
+        """The architecture with numbers in place of symbols; a bias of one head of a layer is given to every head.
 
-        ``counts`` maps symbols to numbers. ValueError where a number of heads is not a whole number then.
+        ``counts`` maps symbols to numbers. Raises ValueError if a number of heads is still not a whole number.
 
         >>> from sympy import symbols
         >>> H_1, H_2 = symbols("H_1 H_2", integer=True, nonnegative=True)
@@ -170,9 +170,9 @@ class Architecture:
         return self.resized(_head_counts(heads))
 
     def generic(self, head: Head | None = None) -> Architecture:
-        """One head in every layer, which stands for all of it; of the layer of ``head`` enough that it is there.
+        """One head in every layer, standing for all of them; in the layer of ``head``, as many as that head needs.
 
-        ValueError where some heads of a layer have a bias and some do not.
+        Raises ValueError if some heads of a layer have a bias and some do not.
         """
         found = [1 if as_whole(n) is None or n else 0 for n in self.heads]
         if head is not None:
@@ -180,9 +180,9 @@ class Architecture:
         return self.resized(tuple(found))
 
     def resized(self, heads: tuple[int, ...]) -> Architecture:
-        """The same with other numbers of heads; a bias that one head of a layer has, every head has.
+        """The same with other numbers of heads; a bias of one head of a layer is given to every head.
 
-        ValueError where some heads of a layer have a bias and some do not.
+        Raises ValueError if some heads of a layer have a bias and some do not.
 
         >>> sorted(attention_only((1, 1), biases=["b_V"]).resized((1, 2)).biases)
         ['b_V[L0H0]', 'b_V[L1H0]', 'b_V[L1H1]']
@@ -204,7 +204,7 @@ class Architecture:
         return replace(self, heads=heads, biases=frozenset(names))
 
     def layer_heads(self, layer: int) -> tuple[Head, ...]:
-        """The heads of one layer (counted from 0); ValueError where their number is symbolic."""
+        """The heads of one layer (counted from 0); raises ValueError if their number is symbolic."""
         count = as_whole(self.heads[layer])
         if count is None:
             raise ValueError(_not_counted("listing heads", layer, self.heads[layer]))
@@ -216,7 +216,7 @@ class Architecture:
         return tuple(h for layer in range(self.n_layers) for h in self.layer_heads(layer))
 
     def head(self, head: str | tuple[int, int]) -> Head:
-        """The head of that name; ValueError with what there is when it does not exist."""
+        """The head with that name; raises ValueError, naming the heads there are, if it does not exist."""
         found = as_head(head)
         if found.layer >= self.n_layers:
             raise ValueError(
@@ -229,7 +229,7 @@ class Architecture:
         return found
 
     def key_value(self, head: Head) -> str:
-        """The label of what a head's keys and values have in common: its own, or that of its group, ``L0G1``.
+        """The label shared by a head's keys and values: the head's own, or that of its group, ``L0G1``.
 
         Query head i of H uses key/value head floor(i / (H / H_kv)).
         """
@@ -242,7 +242,7 @@ class Architecture:
         return tuple(dict.fromkeys(self.key_value(h) for h in self.layer_heads(layer)))
 
     def norm_label(self, layer: int) -> str:
-        """The label of the norm that a layer's attention reads through; empty where there is none."""
+        """The label of the norm that a layer's attention reads through; empty if there are no norms."""
         return f"L{layer}" if self.norm else ""
 
     @property
@@ -255,7 +255,7 @@ class Architecture:
 
     @property
     def scale_labels(self) -> tuple[str, ...]:
-        """The labels of all ``1 / sigma`` of rows of the stream: of norms, and of the final norm where a readout is.
+        """The labels of all ``1 / sigma`` of rows of the stream: one per norm, and one per readout of the final norm.
 
         >>> transformer((1,), norm="LN").attached(Reading("lens", 0, norm="finalL0")).scale_labels
         ('L0', 'final', 'finalL0')
@@ -263,7 +263,7 @@ class Architecture:
         return tuple(dict.fromkeys((*self.norm_labels, *(r.norm for r in self.readings if r.norm))))
 
     def some_heads(self, heads: str | tuple[int, int] | Iterable[str | tuple[int, int]]) -> tuple[Head, ...]:
-        """One head, or several, by name: sorted, each once; ValueError where one does not exist, or none is given."""
+        """One or more heads by name, sorted, each once; raises ValueError if one is unknown or none is given."""
         one = isinstance(heads, str) or (isinstance(heads, tuple) and all(hasattr(x, "__index__") for x in heads))
         several = isinstance(heads, Iterable) and not one
         found = {self.head(h) for h in (heads if several else [heads])}  # type: ignore[arg-type]
@@ -272,7 +272,7 @@ class Architecture:
         return tuple(sorted(found))
 
     def attached(self, *found: Reading | Part) -> Architecture:
-        """This architecture with more attached readouts and sources; ValueError where they do not fit it.
+        """This architecture with more attached readouts and sources; raises ValueError if they do not fit it.
 
         >>> arch = attention_only((2, 2)).attached(Reading("probe", 2), Part("feature 12", 1))
         >>> [r.name for r in arch.readings], arch.split, [p.name for p in arch.parts_of("stream", 1)]
@@ -290,15 +290,15 @@ class Architecture:
 
     @property
     def split(self) -> int | None:
-        """The point at which the stream is split into sources and the rest; None where it is not."""
+        """The point at which the stream is split into sources and the rest; None if it is not split."""
         return next((p.layer for p in self.parts if p.of == "stream"), None)
 
     def parts_of(self, of: str, layer: int) -> tuple[Part, ...]:
-        """The sources ``of`` that kind at a layer (a point of the stream, or the layer of an MLP)."""
+        """The sources of kind ``of`` at a layer (a point of the stream, or the layer of an MLP)."""
         return tuple(p for p in self.parts if (p.of, p.layer) == (of, layer))
 
     def reading(self, name: str) -> Reading:
-        """The readout of that name; ValueError with what there is when it does not exist."""
+        """The readout with that name; raises ValueError, naming the readouts there are, if it does not exist."""
         for found in self.readings:
             if found.name == name:
                 return found
@@ -348,18 +348,18 @@ class Architecture:
 
 
 class Described(Protocol):
-    """What has an architecture: a model, or arrays of other libraries."""
+    """An object with an architecture: a model, or arrays of other libraries."""
 
     @property
     def architecture(self) -> Architecture:
-        """What it is like."""
+        """Its architecture."""
         ...
 
 
 def architecture_of(call: str, subject: Architecture | Described, symbolic: bool = False) -> Architecture:
-    """The architecture that a call was given, or that of the model that it was given; TypeError on anything else.
+    """The architecture passed to a call, or that of the model passed to it; raises TypeError on anything else.
 
-    ``symbolic``: numbers of heads may be symbols; else ValueError says that the call needs numbers.
+    ``symbolic``: numbers of heads may be symbols; otherwise symbols raise ValueError.
 
     >>> architecture_of("logits", attention_only((2, 2)))
     <Architecture: attention-only, heads 2,2>
@@ -398,7 +398,7 @@ def possible_biases(architecture: Architecture) -> tuple[str, ...]:
 def possible_multipliers(architecture: Architecture) -> tuple[str, ...]:
     """The names of all multipliers that a model like this can have.
 
-    ``m_E`` of the token embedding, ``r[L0]`` of what the attention of a layer adds, ``r[M0]`` of what its MLP adds,
+    ``m_E`` of the token embedding, ``r[L0]`` of the output of a layer's attention, ``r[M0]`` of the output of its MLP,
     ``m_U`` of the logits.
 
     >>> possible_multipliers(transformer((2, 2), mlps=[1]))
@@ -411,7 +411,7 @@ def possible_multipliers(architecture: Architecture) -> tuple[str, ...]:
 
 
 def scalar_names(architecture: Architecture) -> tuple[str, ...]:
-    """The scalars of a model: the label of every head where scores carry a scale, and its multipliers.
+    """The scalars of a model: the label of every head if scores carry a scale, and its multipliers.
 
     >>> scalar_names(attention_only((1,), multipliers=["m_E"]))
     ('L0H0', 'm_E')
@@ -421,21 +421,21 @@ def scalar_names(architecture: Architecture) -> tuple[str, ...]:
 
 
 class AttentionFeatures(TypedDict, total=False):
-    """What :func:`attention_only` can be told beside heads, positions and biases; each has a default.
+    """The features of :func:`attention_only` besides heads, positions and biases, each with its default.
 
-    - ``scale`` (True): scores carry a scale, one scalar a head. ``causal`` (True): a query sees itself and what is
-      before; else attention looks both ways. ``unembed`` (True): without it the stream is expanded.
+    - ``scale`` (True): scores carry a scale, one scalar per head. ``causal`` (True): a query sees itself and earlier
+      tokens; otherwise attention is bidirectional. ``unembed`` (True): without it the stream is expanded.
     - ``norm`` (None): ``"LN"`` (centre, divide by the standard deviation) or ``"RMS"`` (divide by the root mean
-      square), before every attention, every MLP and the unembedding. ``gains`` (True): the norms that have a gain, by
-      label (``L0``, ``M0``, ``final``), True for all, False for none (folded).
-    - ``groups`` (None: every head its own): the number of key/value heads of each layer, which divides its number of
-      heads. ``qk_norm`` (False): every head takes an RMS norm, with the gain of its layer, of its queries and keys.
-    - ``softmax`` (True): without it the pattern is the masked scores themselves, and expands with nothing held fixed
-      but norms (``expansion.unfrozen()``). ``capped`` (False): a soft cap acts on the scores before softmax, which then
-      sees every term (a model's settings say so).
+      square), before every attention, every MLP and the unembedding. ``gains`` (True): which norms have a gain, by
+      label (``L0``, ``M0``, ``final``); True for all, False for none (folded).
+    - ``groups`` (None: one per head): the number of key/value heads of each layer, which divides its number of
+      heads. ``qk_norm`` (False): every head applies an RMS norm, with the gain of its layer, to its queries and keys.
+    - ``softmax`` (True): without it the pattern is the masked scores themselves, and expands with only the norms held
+      fixed (``expansion.unfrozen()``). ``capped`` (False): a soft cap acts on the scores before softmax, which then
+      depends on every term (taken from a model's settings).
     - ``multipliers`` (False): True for all, or the names (or kinds: ``"r"``) of the numbers that multiply the token
-      embedding (``m_E``; never the position), what the heads of a layer and its b_O add (``r[L0]``), what its MLP adds
-      (``r[M0]``) and the logits (``m_U``).
+      embedding (``m_E``; never the position embedding), what the heads of a layer and its b_O add (``r[L0]``), what its
+      MLP adds (``r[M0]``) and the logits (``m_U``).
     """
 
     scale: bool
@@ -451,10 +451,10 @@ class AttentionFeatures(TypedDict, total=False):
 
 
 class Features(AttentionFeatures, total=False):
-    """What :func:`transformer` can be told beside heads, positions and biases; those of attention and those of MLPs.
+    """The features of :func:`transformer`: those of :class:`AttentionFeatures`, and those of MLPs.
 
-    ``mlps`` (False): the layers that have an MLP, True for all; what an MLP writes is a source of its own. ``gated``
-    (False): MLPs have a gate; ``parallel`` (False): they read the stream that attention reads; ``bilinear`` (False):
+    ``mlps`` (False): the layers that have an MLP, True for all; the output of an MLP is a source of its own. ``gated``
+    (False): MLPs have a gate; ``parallel`` (False): they read the same stream as attention; ``bilinear`` (False):
     they are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``, and expand like scores without softmax.
     """
 
@@ -481,11 +481,11 @@ def attention_only(
     """Describe an attention-only transformer: heads per layer, position embedding, biases, features of attention.
 
     ``positions``: None, ``"standard"`` (a second source in the stream), ``"shortformer"`` (added to the input of
-    queries and keys only), ``"rotary"`` (queries and keys are turned: ``W_Q^T R_(j-i) W_K``) or ``"alibi"`` (scores get
-    an addend that is not a path term). ``biases``: True for all, or the names (or kinds) of those that are there.
+    queries and keys only), ``"rotary"`` (queries and keys are rotated: ``W_Q^T R_(j-i) W_K``) or ``"alibi"`` (a bias,
+    which is not a path term, is added to scores). ``biases``: True for all, or the names (or kinds) of those present.
     ``features``: ``scale, causal, unembed, norm, gains, groups, qk_norm, softmax, multipliers, capped``, with the
-    meanings and defaults of :class:`AttentionFeatures`. Raises ValueError on anything else, TypeError on a feature
-    that does not exist. Source: paper, "Model Simplifications".
+    meanings and defaults of :class:`AttentionFeatures`. Raises ValueError on any other value, TypeError on an unknown
+    feature. Source: paper, "Model Simplifications".
 
     >>> arch = attention_only(heads=(3, 3), scale=False)
     >>> arch.n_layers, [str(h) for h in arch.layer_heads(1)]
@@ -511,7 +511,7 @@ def transformer(
 
     ``positions`` and ``biases`` as in :func:`attention_only`. ``features``: ``mlps, gated, parallel, bilinear`` and
     those of attention, with the meanings and defaults of :class:`Features` and :class:`AttentionFeatures`. Raises
-    ValueError on anything else, TypeError on a feature that does not exist. Source: Ba et al. 2016 and Zhang and
+    ValueError on any other value, TypeError on an unknown feature. Source: Ba et al. 2016 and Zhang and
     Sennrich 2019 for the norms, Ainslie et al. 2023 for groups, Pearce et al. 2024 for bilinear MLPs; the paper,
     "Handling Layer Normalization" and "MLP Layers".
 
@@ -544,7 +544,7 @@ def transformer(
 
 
 def _check_features(positions: Any, features: Features) -> None:
-    """ValueError where a choice or a flag is none."""
+    """Raise ValueError if a choice or a flag has an invalid value."""
     if positions not in POSITIONS:
         known = 'None, "standard", "shortformer", "rotary" or "alibi"'
         raise ValueError(f"positions must be {known}, not {shown(positions)}")
@@ -552,12 +552,11 @@ def _check_features(positions: Any, features: Features) -> None:
         raise ValueError(f'norm must be None, "LN" or "RMS", not {shown(features["norm"])}')
     values: dict[str, Any] = {**features}
     for name in _FLAGS:
-        if not isinstance(values[name], bool):
-            raise ValueError(f"{name} must be True or False, not {shown(values[name])}")
+        flag(name, values[name])
 
 
 def _check_together(positions: str | None, features: Features, layers: frozenset[int]) -> None:
-    """ValueError where features do not go together."""
+    """Raise ValueError if features contradict each other."""
     if not layers and (features["gated"] or features["parallel"] or features["bilinear"]):
         word = "bilinear" if features["bilinear"] else "gated" if features["gated"] else "parallel"
         raise ValueError(f"{word} describes MLPs, but there are none (see mlps)")
@@ -630,7 +629,7 @@ def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:
 
 
 def _check_symbolic(layer: int, n: Any) -> None:
-    """ValueError where a symbolic number of heads is not known to be a whole number, or cannot be 0 or more."""
+    """Raise ValueError if a symbolic number of heads is not known to be an integer, or cannot be 0 or more."""
     if n.is_integer is not True:
         known = "is not known to be" if n.is_integer is None else "is not"
         raise ValueError(

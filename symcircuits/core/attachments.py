@@ -1,7 +1,7 @@
 """What is attached to an architecture: readouts (directions that read the stream) and sources (parts set apart).
 
-Here stand the descriptions, without numbers; the arrays are in a model (:mod:`symcircuits.model.attached`), and what
-each does to the algebra is written in :mod:`symcircuits.core.programs`.
+This module holds the descriptions, without numbers; the arrays belong to a model
+(:mod:`symcircuits.model.attached`), and :mod:`symcircuits.core.programs` says what each does to the algebra.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from symcircuits.core.words import argument_of
 __all__ = ["FINAL", "OF", "Part", "Reading", "check_attachments", "check_name", "label_at", "norm_of", "place_of"]
 
 FINAL: Final = "final"  # the label of the norm before the unembedding
-# The final norm at another place: its centring, gain and bias, with the ``1 / sigma`` of the rows there.
+# The final norm applied at another place: its centring, gain and bias, with the ``1 / sigma`` of the rows there.
 _ELSEWHERE: Final = rf"{FINAL}([LM]\d+)"
 AT: Final = ("stream", "mlp")  # what a readout reads
 OF: Final = ("stream", "mlp", "added")  # what a source is a part of
-# Names of sources that are there without being attached, and what a name of text notation would be read as.
+# Names of sources that exist without being attached, and names that text notation would read as something else.
 _SOURCES: Final = ("embed", "pos", "mlp", "rest")
 _LABELLED: Final = r".*_(?:[LM]\d+(?:[HG]\d+)?|final(?:[LM]\d+)?|[QK]\d+(?:[HG]\d+)?)"
 
@@ -44,7 +44,7 @@ def label_at(layer: int, at: str, n_layers: int, final: bool = False) -> str:
 
 
 def norm_of(label: str) -> str:
-    """The norm whose gain and bias what is called so has.
+    """The norm whose gain and bias belong to that label.
 
     >>> norm_of("L1"), norm_of("finalL1")
     ('L1', 'final')
@@ -53,7 +53,7 @@ def norm_of(label: str) -> str:
 
 
 def place_of(label: str) -> str:
-    """The place whose rows it scales: the label of the norm that is there.
+    """The place whose rows it scales: the label of the norm there.
 
     >>> place_of("M1"), place_of("finalM1")
     ('M1', 'M1')
@@ -64,10 +64,10 @@ def place_of(label: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A readout: at ``"stream"`` of point ``layer``, or at what the MLP of that layer reads; through which norm.
+    """A readout: at ``"stream"`` of point ``layer``, or at the input of that layer's MLP; through which norm.
 
     ``norm`` is the label of the norm whose output is read: that of the place (``L1``, ``M1``, ``final``), or the final
-    norm taken there (``finalL1``, ``finalM1``; see :func:`label_at`). Empty: the stream as it stands.
+    norm applied there (``finalL1``, ``finalM1``; see :func:`label_at`). Empty: the stream without a norm.
 
     >>> str(Reading("probe", 2))
     'readout probe at point 2'
@@ -80,7 +80,7 @@ class Reading:
 
     @property
     def argument(self) -> str:
-        """The name of its array among those of a run: ``read_probe``."""
+        """The name of its array in a run: ``read_probe``."""
         return f"read_{argument_of(self.name)}"
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A source set apart: a part ``of`` the stream at point ``layer``, of what the MLP of that layer writes, or added.
+    """A source set apart: part ``of`` the stream at point ``layer`` or of the output of that layer's MLP, or added.
 
     >>> str(Part("feature 12", 1, "mlp"))
     'source feature 12 of the MLP of layer 1'
@@ -104,7 +104,7 @@ class Part:
 
     @property
     def argument(self) -> str:
-        """The name of its array among those of a run: ``part_feature_12``."""
+        """The name of its array in a run: ``part_feature_12``."""
         return f"part_{argument_of(self.name)}"
 
     def __str__(self) -> str:
@@ -113,15 +113,15 @@ class Part:
 
 
 def check_name(name: str) -> str:
-    """The name of a readout or source, if it can be one; else ValueError says why.
+    """Raise ValueError, with the reason, if a readout or source cannot have that name.
 
-    Any text of at most 40 printing characters that no symbol of the algebra is printed like; markup in it is shown as
-    it is, never obeyed.
+    Any text of at most 40 printing characters is allowed, unless a symbol of the algebra is printed like it; markup
+    is printed as it stands and never interpreted.
 
     >>> check_name("feature 12")
     'feature 12'
     """
-    like = printed_like(name)  # refuses what cannot be printed at all
+    like = printed_like(name)  # raises if it cannot be printed at all
     if not name.isprintable():
         raise ValueError(f"the name of a readout or source must print; {name!r} does not")
     base, label, _ = name.partition("[")
@@ -144,14 +144,14 @@ def check_attachments(
     mlps: Collection[int],
     norms: Sequence[str],
 ) -> None:
-    """Whether these readouts and sources fit an architecture; ValueError names the one that does not, and why."""
+    """Raise ValueError, with the name and the reason, if a readout or source does not fit an architecture."""
     names: dict[str, str] = {}
     found: tuple[Reading | Part, ...] = (*readings, *parts)
     for one in found:
         check_name(one.name)
         argument = argument_of(one.name)
         if argument in names:
-            alike = "" if names[argument] == one.name else f" ({names[argument]!r} and {one.name!r} are too much alike)"
+            alike = "" if names[argument] == one.name else f" ({names[argument]!r} and {one.name!r} are too similar)"
             raise ValueError(f"two readouts or sources are called {one.name!r}{alike}; give one of them another name")
         names[argument] = one.name
         of_mlp = (one.at if isinstance(one, Reading) else one.of) == "mlp"

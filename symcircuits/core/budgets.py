@@ -1,6 +1,6 @@
-"""What some work may use, asked in its loops: is it used up, and by what.
+"""Limits on the work of a call, checked in its loops: whether one is reached, and which.
 
-Results name the budget that ended them (``reached``, ``stopped``); messages call it what the caller calls it.
+Results name the limit that ended them (``reached``, ``stopped``); messages use the caller's name for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Budget", "Ended", "told"]
 
 
 class Ended(str):
-    """The budget that ended some work, as results hold it, whoever asked.
+    """The limit that ended some work, as results store it, independent of the caller.
 
     >>> Ended("max_terms", "7")
     'max_terms (7)'
@@ -33,16 +33,16 @@ class Ended(str):
 
 
 def told(ended: str) -> str:
-    """The budget that ended some work, for a message: by the name that the caller gives to it."""
+    """The limit that ended some work, for a message: under the caller's name for it."""
     return f"{argument(ended.name)} ({ended.value})" if isinstance(ended, Ended) else ended
 
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """Limits of some work (None: none), what it has used of them, and in ``reached`` the first that was seen to be met.
+    """Limits on some work (None: no limit), its use so far, and in ``reached`` the first limit that was reached.
 
-    The work adds to ``terms``, ``expansions`` and ``bytes``; time begins when the budget is made. Raises ValueError
-    where a limit is not a whole number, 0 or more, or not seconds.
+    The work adds to ``terms``, ``expansions`` and ``bytes``; time starts when the object is made. Raises ValueError
+    if a limit is not a whole number, 0 or more (``max_seconds``: not a number, 0 or more).
 
     >>> budget = Budget(max_terms=2, max_seconds=3600)
     >>> budget.ended()
@@ -72,7 +72,7 @@ class Budget:
 
     @property
     def until(self) -> float | None:
-        """When time is up, of :func:`time.monotonic`; None where there is no end of it."""
+        """The deadline, by :func:`time.monotonic`; None without a time limit."""
         return None if self.max_seconds is None else self.start + self.max_seconds
 
     @property
@@ -81,9 +81,9 @@ class Budget:
         return self.until is not None and time.monotonic() >= self.until
 
     def ended(self) -> str:
-        """The limit that is met, and stays the one that ended the work; empty where none is.
+        """The limit reached, which stays the one that ended the work; empty if none is reached.
 
-        Counts go before time: what is done when time is up was ended by its count.
+        Counts are checked before time: if both are reached, the count is reported.
         """
         if not self.reached:
             if self.max_terms is not None and self.terms >= self.max_terms:

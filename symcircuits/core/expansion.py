@@ -31,9 +31,9 @@ SIDES = ("query", "key")
 
 
 class Limits(TypedDict, total=False):
-    """What ends an export before its end: rows in this call, seconds, and the bytes of memory that it may take.
+    """Limits of an export: rows in this call, seconds, and bytes of memory.
 
-    Memory is counted beyond the interpreter and what it imports. None: no limit (of memory 160 MiB).
+    Memory is counted beyond the interpreter and its imports. None: no limit (for memory, 160 MiB).
     """
 
     max_terms: int | None
@@ -43,7 +43,7 @@ class Limits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One condition of a selection; a term is in the selection when it meets all of them."""
+    """One condition of a selection; a term is selected if it meets all conditions."""
 
     kind: str  # "order", "composition", "through", "sequence" (its values are pairs of heads) or "from_source"
     values: frozenset[Any]
@@ -55,7 +55,7 @@ class Clause:
         return f"{self.kind} {' or '.join(sorted(names)) or 'none'}{side}"
 
     def on(self, side: int) -> bool:
-        """Whether it looks at that side."""
+        """Whether the condition applies to that side."""
         return self.side in ("either", SIDES[side])
 
 
@@ -75,16 +75,16 @@ class Expansion(TermSequence[Term]):
     """
 
     def __init__(self, target: Readout, clauses: tuple[Clause, ...] = (), notation: Notation = ROW) -> None:
-        if not isinstance(target, Readout):  # sympy.lambdify makes lists of the kind that it was given
+        if not isinstance(target, Readout):  # sympy.lambdify builds lists of the type of its argument
             raise TypeError("an expansion is made by logits, scores, stream or expand; its function is .lambdify()")
         self.readout, self.clauses, self.notation = target, clauses, notation
-        self.printers: dict[Any, Any] = {}  # what is remembered to print its terms in bulk
+        self.printers: dict[Any, Any] = {}  # cached, to print its terms in bulk
         self._features = [c for c in clauses if c.kind in ("through", "sequence", "from_source")]
         paired = any(c.kind == "sequence" for c in self._features)
         self._joints = Joints(len(self._features) if paired else 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"printers": {}}  # made again where it is unpacked
+        return vars(self) | {"printers": {}}  # rebuilt after unpickling
 
     # ------------------------------------------------------------------------------------- sides and marks
     @cached_property
@@ -108,7 +108,7 @@ class Expansion(TermSequence[Term]):
         return Paths(self.readout.sides[side], heads, names, self._joints)
 
     def accepts(self, marks: tuple[Mark, ...]) -> bool:
-        """Whether terms with these marks (one a side) are in the selection."""
+        """Whether terms with these marks (one per side) are in the selection."""
         orders, bits = tuple(m.order for m in marks), 0
         for m in marks:
             bits |= m.bits
@@ -128,7 +128,7 @@ class Expansion(TermSequence[Term]):
 
     @property
     def counted(self) -> int | None:
-        """Up to which order the selection has to count the heads of a path: 0 not at all, None all."""
+        """Up to which order the selection has to count the heads of a path: 0 not at all, None without limit."""
         kinds = {c.kind for c in self.clauses}
         return None if "order" in kinds else self.typed if "composition" in kinds else 0
 
@@ -140,7 +140,7 @@ class Expansion(TermSequence[Term]):
     def marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
         """The marks of the selection's terms, each with its number of terms."""
         if not all(c.values for c in self.clauses):
-            return  # a condition that no term meets
+            return  # no term meets a condition
         if len(self.sides) == 1:
             yield from (((m,), n) for m, n in self.sides[0].counts.items() if self.accepts((m,)))
             return
@@ -183,7 +183,7 @@ class Expansion(TermSequence[Term]):
         return Term(self.readout, paths, notation=self.notation)
 
     def index(self, term: Term) -> int:
-        """The number of a term; ValueError when it is not in this expansion."""
+        """The number of a term; raises ValueError if it is not in this expansion."""
         if not isinstance(term, Term) or term.readout != self.readout:
             raise ValueError(f"{term!r} is not a term of this expansion ({self.target} of {self.architecture})")
         number = self.sides[0].rank(term.paths[0], self._weights)
@@ -204,7 +204,7 @@ class Expansion(TermSequence[Term]):
         return Expansion(self.readout, (*self.clauses, clause), self.notation)
 
     def order(self, *orders: int) -> Expansion:
-        """The terms of the given order (or orders): so many heads, both sides together."""
+        """The terms of the given order (or orders): the number of heads, both sides together."""
         return self._with(Clause("order", frozenset(whole("an order", k, 0) for k in orders)))
 
     def where(self, composition: str | Iterable[str]) -> Expansion:
@@ -218,10 +218,10 @@ class Expansion(TermSequence[Term]):
         return self._with(Clause("composition", frozenset(wanted)))
 
     def through(self, head: str | tuple[int, int] | Iterable[str], side: str = "either") -> Expansion:
-        """The terms that go through a head (of several: through any); for scores on a side, or either.
+        """The terms that go through a head (of several: through any); for scores on one side, or on either.
 
-        Of a head that no path reaches (scores read what the layers before wrote) there are none: an empty expansion,
-        whose sums are zero.
+        If no path reaches the head (scores read the stream before their layer) the result is an empty expansion, whose
+        sums are zero.
         """
         heads = frozenset(self.architecture.some_heads(head))
         return self._with(Clause("through", heads, self._check_side(side)))
@@ -229,9 +229,9 @@ class Expansion(TermSequence[Term]):
     def through_sequence(self, *heads: str | tuple[int, int], side: str = "either") -> Expansion:
         """The terms in which each of these heads reads directly what the one before it wrote.
 
-        ``through("L0H1").through("L2H0")`` leaves any heads between the two, ``through_sequence("L0H1", "L2H0")`` none:
-        these are the terms with the virtual weight ``W_O^{f T} W_V^{h T}``. Raises ValueError on fewer than two heads,
-        on heads that do not stand in rising layers, and on a head through which no path of the target goes.
+        ``through("L0H1").through("L2H0")`` allows any heads between the two, ``through_sequence("L0H1", "L2H0")`` none:
+        its terms have the virtual weight ``W_O^{f T} W_V^{h T}``. Raises ValueError on fewer than two heads, on heads
+        that are not in increasing layers, and on a head that no path of the target goes through.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> e = logits(attention_only((3, 3, 3)))
@@ -264,14 +264,14 @@ class Expansion(TermSequence[Term]):
         return self._with(Clause("from_source", frozenset(names), self._check_side(side)))
 
     def _marked_by_source(self, name: str, side: int) -> tuple[Expansion, int]:
-        """The selection from a source on a side, and the bit that its marks have more than those of this one."""
+        """The selection from a source on a side, and the bit that its marks have in addition to those of this one."""
         where = SIDES[side] if self.readout.bilinear else "either"
         found = self._with(Clause("from_source", frozenset({name}), where))
         return found, 1 << len(found._features) - 1
 
     @property
     def _reach(self) -> str:
-        """Which heads there are on its paths, in words."""
+        """Which heads its paths go through, in words."""
         head, split = self.readout.head, self.architecture.split
         last = self.architecture.n_layers - 1 if head is None else head.layer - 1
         if self.target.startswith("readout:"):
@@ -289,9 +289,9 @@ class Expansion(TermSequence[Term]):
         return side
 
     def softmax_invisible(self) -> Expansion:
-        """The score terms that softmax does not see: the key side starts from a bias, and meets no norm.
+        """The score terms that softmax ignores: the key side starts from a bias and goes through no norm.
 
-        None where a soft cap acts on the scores, which the architecture of a model says (``model.architecture``).
+        No term is one if a soft cap acts on the scores; a model's architecture records it (``model.architecture``).
         """
         if not self.readout.bilinear:
             raise ValueError(f"only score terms meet a softmax, those of {self.target} do not")
@@ -299,13 +299,13 @@ class Expansion(TermSequence[Term]):
 
     @cached_property
     def _softmax_invisible(self) -> Expansion:
-        """The same, made once: its terms are counted for every prompt."""
+        """The same, computed once: its terms are counted for every prompt."""
         layers = self.readout.sides[1]
-        seen = layers[-1:] if self.architecture.norm else layers  # norms stand before every reader, or nowhere
+        seen = layers[-1:] if self.architecture.norm else layers  # either every reader has a norm, or none
         if self.architecture.positions == "rotary" or self.architecture.qk_norm:
-            seen = ()  # every key is turned by its own angle, or scaled
+            seen = ()  # every key is rotated or scaled by an amount of its own
         if not self.architecture.shift_invariant:
-            seen = ()  # no softmax drops it, or a soft cap stands before
+            seen = ()  # without softmax, or with a soft cap before it, nothing is ignored
         names = {s.name for layer in seen for s in layer.sources if s.is_bias}
         return self._with(Clause("from_source", frozenset(names), "key"))
 
@@ -327,8 +327,8 @@ class Expansion(TermSequence[Term]):
         """The same expansion, its terms printed in another notation, with other names for symbols.
 
         ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a
-        :class:`~symcircuits.core.notation.Notation`; ValueError on an unknown one, and on names that would print two
-        symbols of this expansion alike.
+        :class:`~symcircuits.core.notation.Notation`; raises ValueError on an unknown notation, and on names that would
+        make two symbols of this expansion look the same.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> e = scores(attention_only((1, 1)), "L1H0").written("paper", {"W_QK": "Q"})
@@ -342,8 +342,8 @@ class Expansion(TermSequence[Term]):
     def expr(self) -> Any:
         """The sum of the terms as one SymPy expression in noncommutative symbols, as :attr:`Term.expr` writes them.
 
-        It is what ``sympy.expand`` makes of the target (:func:`symcircuits.symbolic`). Raises ValueError, as all of
-        the following do, where there are more terms than one expression or function should hold.
+        It equals ``sympy.expand`` of the target (:func:`symcircuits.symbolic`). Like all the methods below, it raises
+        ValueError if there are more terms than one expression or function should hold.
 
         >>> from sympy import expand
         >>> from symcircuits import attention_only, symbolic
@@ -373,7 +373,7 @@ class Expansion(TermSequence[Term]):
         return higher(None, "Expansion.matrix_expr")(self, letters, sizes)
 
     def lambdify(self, total: bool = False) -> ExpansionFunction:
-        """All terms as one NumPy function of named arrays, right on batches: a list of values, or their sum.
+        """All terms as one NumPy function of named arrays, which accepts batches: a list of values, or their sum.
 
         >>> from symcircuits import attention_only, random_model
         >>> model = random_model(attention_only((2, 2)))
@@ -396,11 +396,11 @@ class Expansion(TermSequence[Term]):
 
     # ------------------------------------------------------------------------------------ tables of terms
     def blocks(self, size: int = 1 << 16, *, start: int = 0, stop: int | None = None) -> Iterator[TermBlock]:
-        """The terms ``start`` to ``stop`` as integer arrays, in blocks of ``size`` (the last may be smaller), in order.
+        """The terms ``start`` to ``stop`` as integer arrays, in order, in blocks of ``size`` (the last may be smaller).
 
-        Any selection, at any depth; memory is bounded by the block, not by the number of terms. Work splits by ranges:
-        the blocks of ``start=a, stop=b`` and ``start=b, stop=c`` are the terms of ``start=a, stop=c``. Raises
-        ValueError on what is not a range of terms. Source: own derivation.
+        Works for any selection at any depth; the block, not the number of terms, bounds the memory. Ranges split the
+        work: the blocks of ``start=a, stop=b`` and ``start=b, stop=c`` are the terms of ``start=a, stop=c``. Raises
+        ValueError if it is not a range of terms. Source: own derivation.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> deep = logits(attention_only((12,) * 12)).through("L3H7")
@@ -414,8 +414,8 @@ class Expansion(TermSequence[Term]):
     def census(self, *, start: int = 0, stop: int | None = None, workers: Any = None) -> Census:
         """The terms ``start`` to ``stop``, enumerated and counted by the heads that each goes through.
 
-        Nothing is taken from :meth:`counts_by_order` and its like, so the two check each other. ``workers`` (a number,
-        an executor or a function that makes one) are given ranges; counts do not depend on who counts.
+        Nothing is taken from :meth:`counts_by_order` and similar methods, so the two check each other. ``workers`` (a
+        number, an executor or a function that makes one) process the ranges; the counts do not depend on them.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> found = scores(attention_only((12, 12, 12)), "L2H0").census()
@@ -432,11 +432,11 @@ class Expansion(TermSequence[Term]):
     ) -> Exported:  # fmt: skip
         """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
-        ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
-        ``resume`` takes up an export that was interrupted (or begins it). ``limits`` (:class:`Limits`): ``max_terms``,
-        ``max_memory``, ``max_seconds``; where one is reached, what is whole is kept and the result says so.
-        Raises OSError where the disk has not enough room, ValueError on anything else that cannot be. How, and what
-        workers do: :mod:`symcircuits.tables.export`.
+        ``columns``: one or more of number, order, orders, composition, sources, heads, label, text, latex.
+        ``resume`` continues an interrupted export (or starts it). ``limits`` (:class:`Limits`): ``max_terms``,
+        ``max_memory``, ``max_seconds``; when one is reached, complete rows are kept and the result says so.
+        Raises OSError if the disk is too full, ValueError on invalid arguments. Details, and the use of workers:
+        :mod:`symcircuits.tables.export`.
 
         >>> import tempfile
         >>> from symcircuits.core.architecture import attention_only
@@ -456,9 +456,9 @@ class Expansion(TermSequence[Term]):
         return found
 
     def unfrozen(self) -> Unfrozen:
-        """The same with nothing held fixed but norms: patterns and bilinear MLPs multiplied out too.
+        """The same with only the norms held fixed: patterns and bilinear MLPs are multiplied out as well.
 
-        See :func:`symcircuits.core.unfrozen.unfrozen.unfrozen`. ValueError where nothing can be multiplied out.
+        See :func:`symcircuits.core.unfrozen.unfrozen.unfrozen`. Raises ValueError if nothing can be multiplied out.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> [term.degree for term in logits(attention_only((1,), softmax=False)).unfrozen()]
@@ -469,7 +469,7 @@ class Expansion(TermSequence[Term]):
 
     # ---------------------------------------------------------------------------------------------- shown
     def latex(self) -> str:
-        """The terms with their composition types as an aligned display (amsmath); beyond 40 the first, and dots."""
+        """The terms with their composition types as an aligned display (amsmath); after the first 40, dots."""
         return higher(str, "Expansion.latex")(self)
 
     def _repr_latex_(self) -> str:
@@ -477,7 +477,7 @@ class Expansion(TermSequence[Term]):
 
 
 def _names(wanted: Any, what: str, example: str) -> list[str]:
-    """One name or several, as a list; ValueError where there is none."""
+    """One name or several, as a list; raises ValueError if there is none."""
     names = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else []
     if not names:
         raise ValueError(f"give {what}, e.g. {example}, or several, not {shown(wanted)}")
@@ -487,7 +487,7 @@ def _names(wanted: Any, what: str, example: str) -> list[str]:
 def expand(subject: Architecture | Described, target: str) -> Expansion:
     """The expansion of a target by name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``.
 
-    Where numbers of heads are symbolic it is one of families of terms, each under sums over heads
+    With symbolic numbers of heads it is an expansion in families of terms, each under sums over heads
     (:class:`symcircuits.sympy_layer.families.Families`).
 
     >>> from symcircuits.core.architecture import attention_only

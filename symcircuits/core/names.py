@@ -1,10 +1,10 @@
-"""Names that somebody gives: how they stand in text, LaTeX and HTML, as text and never as markup.
+"""User-supplied names: printed in text, LaTeX and HTML as text, never as markup.
 
 A name of letters and digits, with one subscript after ``_``, is set as mathematics; Greek letters may be spelled out
 (``Omega``). Every other name is shown character by character, so that no character of it can mean anything to LaTeX.
 The LaTeX is ASCII, and needs no package but amsmath.
 
-What is not a matrix has other names too: the keys of ``OTHER`` stand beside the symbols of matrices in
+Symbols that are not matrices can be renamed too: the keys of ``OTHER`` are accepted beside the symbols of matrices in
 ``Notation(symbols=)`` and ``--symbol``. ``L0H1`` is how the second head of the first layer is written, ``T`` how a
 transpose is marked in LaTeX.
 """
@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 _LONGEST: Final = 40
-_FIELD: Final = 500  # characters of one text in a notebook
+_FIELD: Final = 500  # characters of one field in a notebook
 _GREEK: Final = {
     "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta",
     "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma",
@@ -37,7 +37,7 @@ _ESCAPES: Final = {
     "\\": r"\textbackslash{}", "_": r"\_", "^": r"\textasciicircum{}", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
-# What LaTeX would join or change between the letters of a name.
+# Character pairs that LaTeX would join or change.
 _EXACT: Final = {" ": r"\ ", '"': r"\symbol{34}", "`": r"\`{}", **{c: c + "{}" for c in "-',?!"}}
 _LATIN: Final = {"ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}", "Ø": r"\O{}",
                  "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}", "§": r"\S{}", "¶": r"\P{}", "£": r"\pounds{}"}  # fmt: skip
@@ -46,14 +46,14 @@ _ACCENTS: Final = {
     "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
 }  # fmt: skip
 _PART: Final = re.compile(r"[A-Za-z0-9]+")
-# What formulas and sentences hold beside the symbols of matrices: labels of heads and layers, streams, counts, the
+# What formulas and sentences use besides the symbols of matrices: labels of heads and layers, streams, counts, the
 # letters of any matrix (W, b), of any two streams (x, y), of a layer and of the prime.
 _LABELS: Final = r"[Ll]\d+(?:[Hh]\d+)?"
 _INDICES: Final = r"[fghkq](?:_?\d+)?|[hqk]_l"
 _STREAMS: Final = r"[XY]_?\d*|X_l|Y_l"
 _COUNTS: Final = r"H(?:_\w+)?|N(?:_\w+)?|e(?:_\w+)?|d_\w+|[Tblpxy]|W|sum|rank"
 _RESULTS: Final = ("S", "logits", "stream", "scores", "Id")
-# What formulas hold beside matrices, and how a notation may call it: results, counts, indices, heads, transposes.
+# What formulas use besides matrices, and the names it may be given: results, counts, indices, heads, transposes.
 RESULTS: Final = {
     "logits": r"\mathrm{logits}", "stream": r"\mathrm{stream}", "S": "S", "Id": r"\mathrm{Id}", "H": "H", "N": "N",
 }  # fmt: skip
@@ -79,9 +79,9 @@ class Name(NamedTuple):
 
 
 def escaped(text: str, exact: bool = False) -> str:
-    """Words in LaTeX (text mode): every character shows as itself; ``exact`` keeps spaces and forms no ligatures.
+    """Text for LaTeX's text mode: every character prints as itself; ``exact`` keeps spaces and forms no ligatures.
 
-    A character that LaTeX's own fonts lack is shown by its number.
+    A character missing from LaTeX's own fonts is printed as its code point.
 
     >>> print(escaped(r"100% of \\input{x} & a_b"))
     100\\% of \\textbackslash{}input\\{x\\} \\& a\\_b
@@ -94,7 +94,7 @@ def _composed(text: str) -> str:
     """With letters and their accents as one character each (NFC)."""
     if text.isascii():
         return text
-    import unicodedata  # later than the start, which it would make longer
+    import unicodedata  # imported late: it would slow down the start
 
     return unicodedata.normalize("NFC", text)
 
@@ -114,7 +114,7 @@ def _foreign(char: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Text for a terminal: what does not print (control characters, marks of direction) is shown by its number.
+    r"""Text for a terminal: nonprinting characters (control characters, direction marks) become code points.
 
     >>> print(visible("model\x1b[2J"))
     model\x1b[2J
@@ -124,7 +124,7 @@ def visible(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def spelled(name: str) -> Name:
-    """A name that somebody gave, as it is printed; ValueError says why where it cannot be.
+    """A user-supplied name, as it is printed; raises ValueError, with the reason, if it cannot be.
 
     >>> spelled("Omega_att")
     Name(text='Omega_att', latex='\\\\Omega_{\\\\mathrm{att}}')
@@ -154,7 +154,7 @@ def spelled(name: str) -> Name:
 
 
 def _check_free(name: str) -> None:
-    """Refuse a name that formulas use for something else than a matrix."""
+    """Raise ValueError on a name that formulas use for something other than a matrix."""
     used = [
         (re.fullmatch(_LABELS, name), "the label of a head or layer"),
         (
@@ -171,7 +171,7 @@ def _check_free(name: str) -> None:
 
 
 def _part(part: str) -> str:
-    """A base or a subscript in mathematics; nothing where it is not a word of ASCII letters and digits."""
+    """A base or a subscript in mathematics; empty if it is not a word of ASCII letters and digits."""
     greek = part if part in _GREEK.values() else _GREEK.get(part)
     if greek:
         return rf"\{greek}"
@@ -181,7 +181,7 @@ def _part(part: str) -> str:
 
 
 def check_other(key: str, own: object) -> None:
-    """ValueError where what is not a matrix cannot be called so.
+    """Raise ValueError if a symbol that is not a matrix cannot have that name.
 
     >>> check_other("T", "top"), check_other("L0H1", "(1,2)"), check_other("h", "a")
     (None, None, None)
@@ -195,18 +195,18 @@ def check_other(key: str, own: object) -> None:
     if key == HEAD:
         _template(own)
     if key in RESULTS:
-        spelled(own)  # it refuses what is not a string
+        spelled(own)  # raises if it is not a string
 
 
 def called(key: str, own: str) -> Name | None:
-    """A result, count or index as it is printed; None of a mark or a label."""
+    """A result, count or index as it is printed; None for a mark or a label."""
     if key in INDICES:
         return Name(own, own if len(own) == 1 else rf"\{own}")
     return spelled(own) if key in RESULTS else None
 
 
 def _template(own: object) -> tuple[str, int, int]:
-    """How a head is written, with ``{l}`` and ``{h}`` for its numbers, and from what layers and heads are counted."""
+    """How a head is written, with ``{l}`` and ``{h}`` for its numbers, and where layers and heads start to count."""
     numbers = re.findall(r"[0-9]+", own) if isinstance(own, str) else []
     if (
         not isinstance(own, str)
@@ -222,7 +222,7 @@ def _template(own: object) -> tuple[str, int, int]:
 
 
 def relabelled(text: str, own: str | None) -> str:
-    """Labels of heads as ``own`` writes ``L0H1``, of layers counted from the same number; None: as they are.
+    """Labels of heads as ``own`` writes ``L0H1``, and of layers counted from the same number; None: unchanged.
 
     >>> relabelled("L2H0", "(1,2)"), relabelled("final", "1.2"), relabelled("M0", "1.2"), relabelled("L2H0", None)
     ('(3,1)', 'final', 'M1', 'L2H0')
@@ -240,7 +240,7 @@ def relabelled(text: str, own: str | None) -> str:
 
 
 def fields_html(title: str, fields: Mapping[str, object]) -> str:
-    """A small table, in the notebook's own colours; fields that are empty are left out.
+    """A small table in the notebook's own colours; empty fields are left out.
 
     >>> fields_html("Model <a>", {"d_model": 4, "file": ""})
     '<div><strong>Model &lt;a&gt;</strong><table><tr><th>d_model</th><td>4</td></tr></table></div>'
@@ -250,7 +250,7 @@ def fields_html(title: str, fields: Mapping[str, object]) -> str:
 
 
 def _text(said: object) -> str:
-    from html import escape  # few need it
+    from html import escape  # rarely needed
 
     text = visible(str(said))
     return escape(text if len(text) <= _FIELD else text[:_FIELD] + " ...")

@@ -1,8 +1,8 @@
 """How symbols and words are written: one table of glyphs, and three notations.
 
-``row``: streams with a row for each token, matrices in the paper's shapes, ``A X W_OV^T``. ``transformerlens``: the
-same with weights in TransformerLens's shapes, which are the transposes, ``A X W_OV``. ``paper``: the same matrices as
-in ``row``, words as maps of what they start from, ``(A (x) W_OV) X``. All three print the same word, checked before.
+``row``: streams with one row per token, matrices in the paper's shapes, ``A X W_OV^T``. ``transformerlens``: the
+same with weights in TransformerLens's shapes, which are the transposes, ``A X W_OV``. ``paper``: the matrices of
+``row``, words written as maps of their sources, ``(A (x) W_OV) X``. All three print the same checked word.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _CONVENTIONS: Final = {
 class Notation:
     """A notation, and other names for symbols: ``row``, ``paper`` or ``transformerlens``; ``{"W_OV": "M"}``.
 
-    A name is text, never markup: letters and digits with one subscript after ``_``, Greek letters spelled out, are set
-    as mathematics, every other character is shown as itself. What is not a matrix has other names too (``logits``,
-    ``S``, indices, heads, the mark of a transpose: :mod:`symcircuits.core.names`). Raises ValueError on an
-    unknown notation or symbol, on a name that cannot be printed, and where two symbols would be printed alike.
+    A name is text, never markup: letters and digits with one subscript after ``_``, and Greek letters spelled out, are
+    set as mathematics; every other character prints as itself. Symbols that are not matrices can be renamed too
+    (``logits``, ``S``, indices, heads, the transpose mark: :mod:`symcircuits.core.names`). Raises ValueError on an
+    unknown notation or symbol, on a name that cannot be printed, and if two symbols would be printed alike.
 
     >>> notation = Notation("transformerlens", {"W_OV": "M", "A": "Omega"})
     >>> notation.name, notation.names
@@ -78,12 +78,12 @@ class Notation:
 
     @property
     def names(self) -> dict[str, str]:
-        """The names that were given, by symbol."""
+        """The names given by the user, by symbol."""
         return dict(self.symbols)
 
     @property
     def convention(self) -> str:
-        """What a reader must know of it, in a few words."""
+        """The convention, in a few words."""
         return _CONVENTIONS[self.name]
 
     @property
@@ -93,16 +93,16 @@ class Notation:
 
     @property
     def tensors(self) -> bool:
-        """Whether words are printed as maps of what they start from."""
+        """Whether words are printed as maps of their sources."""
         return self.name == "paper"
 
     @property
     def products(self) -> Notation:
-        """The notation in which matrix products stand as such: itself, but ``row`` for ``paper``."""
+        """The notation that writes matrix products as products: itself, but ``row`` for ``paper``."""
         return Notation("row", self.symbols) if self.tensors else self
 
     def fitting(self, glyphs: Iterable[str], others: Iterable[str] = ()) -> Notation:
-        """Itself, if no symbol is printed like another of these or like one of these words; ValueError names both."""
+        """Itself, if no symbol is printed like another of these or like one of these words; else raises ValueError."""
         given = self.names
         known = {glyph: _default(glyph, self.name) for glyph in glyphs if glyph not in given}
         known |= {word: Name(word, word) for word in others}
@@ -124,7 +124,7 @@ class Notation:
 
 
 def _pairs(symbols: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """The given names in the order of their symbols; every symbol must be one that there is."""
+    """The given names in the order of their symbols; every symbol must exist."""
     try:
         names = dict(symbols)
     except (TypeError, ValueError):
@@ -141,7 +141,7 @@ def _pairs(symbols: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tu
 
 
 def _bare(latex: str) -> str:
-    """LaTeX without what changes only its face."""
+    """LaTeX without commands that change only the typeface."""
     return re.sub(r"\\(?:mathrm|text)|\\ |[{}]", "", latex)
 
 
@@ -152,14 +152,14 @@ def _default(glyph: str, notation: str) -> Name:
     if glyph in INDICES:
         return Name(glyph, glyph)
     if re.fullmatch(r"X\d+", glyph) and glyph not in LATEX:
-        return Name(text, f"X_{{{glyph[1:]}}}")  # X1, X2, ... are the streams after so many layers
+        return Name(text, f"X_{{{glyph[1:]}}}")  # X1, X2, ... are the streams after that many layers
     if glyph not in LATEX:
-        return spelled(glyph)  # a readout or source that somebody named
+        return spelled(glyph)  # a readout or source named by the user
     return Name(text, LATEX[glyph])
 
 
 def symbol_called(name: str) -> bool:
-    """Whether a symbol of the algebra has that name in text notation.
+    """Whether a symbol of the algebra is printed with that name in text notation.
 
     >>> symbol_called("W_OV"), symbol_called("probe")
     (True, False)
@@ -168,7 +168,7 @@ def symbol_called(name: str) -> bool:
 
 
 def printed_like(name: str) -> str:
-    """Which symbol of the algebra is printed like a name that somebody gives, if any; ValueError where it cannot be.
+    """The symbol of the algebra that is printed like a given name, if any; raises ValueError on an invalid name.
 
     >>> printed_like("M"), printed_like("probe")
     ('mlp', '')
@@ -185,7 +185,7 @@ ROW: Final = Notation()
 
 
 def as_notation(notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Notation:
-    """A notation by its name, with other names for symbols where they are given; ValueError as :class:`Notation`.
+    """A notation by its name, with other names for symbols if given; raises ValueError as :class:`Notation`.
 
     >>> as_notation("paper", {"A": "Psi"})
     Notation(name='paper', symbols=(('A', 'Psi'),))
@@ -205,7 +205,7 @@ def name_of(glyph: str, notation: Notation = ROW) -> Name:
 
 
 def transpose_mark(notation: Notation = ROW) -> str:
-    """What marks a transpose in LaTeX, without the ``^``.
+    """The mark of a transpose in LaTeX, without the ``^``.
 
     >>> transpose_mark(Notation("row", {"T": "top"}))
     '\\\\top'
@@ -214,7 +214,7 @@ def transpose_mark(notation: Notation = ROW) -> str:
 
 
 def glyphs_of(factors: Iterable[Factor]) -> set[str]:
-    """The symbols that may stand in a formula with these factors, abbreviations among them."""
+    """The symbols that may occur in a formula with these factors, abbreviations included."""
     seen = {f.symbol.glyph for f in factors}
     return seen | {glyph for glyph, parts in ABBREVIATIONS.items() if seen & {*parts}}
 
@@ -246,7 +246,7 @@ def text_label(label: str, notation: Notation = ROW) -> str:
 
 
 def glyph_latex(glyph: str, notation: Notation = ROW) -> str:
-    """A glyph in LaTeX; ``X1``, ``X2``, ... are the streams after so many layers."""
+    """A glyph in LaTeX; ``X1``, ``X2``, ... are the streams after that many layers."""
     return name_of(glyph, notation).latex
 
 
@@ -270,7 +270,7 @@ def factor_latex(factor: Factor, notation: Notation = ROW) -> str:
 
 
 def letter_text(glyph: str, label: str, transposed: bool, notation: Notation = ROW) -> str:
-    """A symbol in text notation: ``W_OV[L0H1].T``; in TransformerLens's ``OV[L0H1]``."""
+    """A symbol in text notation: ``W_OV[L0H1].T``; for TransformerLens ``OV[L0H1]``."""
     transposed ^= notation.flips and glyph in FLIPPED
     shown = f"[{text_label(label, notation)}]" if label else ""
     return name_of(glyph, notation).text + shown + (".T" if transposed else "")
@@ -307,9 +307,9 @@ def product_latex(factors: Iterable[Factor], notation: Notation = ROW) -> str:
 class Form(NamedTuple):
     """A word as a map of its sources: ``(A (x) W) x`` or, of two, ``(A_q (x) A_k (x) W)(x, y)``.
 
-    The slots are patterns (of query and key, where there are two sources) and weights; an empty one is the identity.
+    The slots are patterns (of query and key, if there are two sources) and weights; an empty slot is the identity.
     ``(A (x) W) x = A x W^T`` and ``(A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T``. Source: paper, "Notation", and
-    "Path Expansion of Attention Scores QK Circuit" with the transposes put right.
+    "Path Expansion of Attention Scores QK Circuit", with the transposes corrected.
     """
 
     slots: tuple[tuple[Factor, ...], ...]
@@ -317,9 +317,9 @@ class Form(NamedTuple):
 
 
 def form(word: Word, notation: Notation) -> Form | None:
-    """The map that a word is, in a notation of maps; None where it is printed as a product.
+    """The map that a word is, in a notation of maps; None if it is printed as a product.
 
-    A product it is without weights behind its source (``X1``, ``A 1``), and where it has no source at all.
+    It is a product if no weights follow its source (``X1``, ``A 1``), or if it has no source.
     """
     if not notation.tensors or not of_tokens(word.factors[0].row.space.kind):
         return None
@@ -329,18 +329,18 @@ def form(word: Word, notation: Notation) -> Form | None:
         return None
     start, end = outside[0], outside[-1] + 1
     left, middle, right = factors[:start], factors[start + 1 : end], transpose(factors[end + 1 :])
-    if end < len(factors):  # what stands at `end` is the source of the keys, transposed
+    if end < len(factors):  # the factor at `end` is the source of the keys, transposed
         return Form((left, right, fuse(middle)), (factors[start], factors[end].T))
     return Form((left, fuse(transpose(middle))), (factors[start],)) if middle else None
 
 
 def of_tokens(kind: str) -> bool:
-    """Whether a space has a dimension for each token."""
+    """Whether a space has one dimension per token."""
     return "context" in kind
 
 
 class _Signs(NamedTuple):
-    """What stands between symbols, and how symbols stand, in one format."""
+    """The separators between symbols, and the form of symbols, in one format."""
 
     factor: Callable[[Factor, Notation], str]
     scale: Callable[[str, Notation], str]
@@ -352,8 +352,8 @@ class _Signs(NamedTuple):
     acts: str
     comma: str
     identity: Callable[[Notation], str]
-    entrywise: tuple[str, str, str]  # what opens, stands between and closes it
-    transposed: Callable[[Notation], str]  # what transposes it
+    entrywise: tuple[str, str, str]  # opening, separator, closing
+    transposed: Callable[[Notation], str]  # the mark of its transpose
 
 
 _TEXT = _Signs(
@@ -389,7 +389,7 @@ SIGNS: Final = {"text": _TEXT, "latex": _LATEX}
 
 
 def _entrywise(factor: Factor, notation: Notation, signs: _Signs) -> str:
-    """``(mask[L0] * (X0 @ W_QK[L0H0] @ X0.T))``: each word of several factors enclosed."""
+    """``(mask[L0] * (X0 @ W_QK[L0H0] @ X0.T))``: each word of several factors in parentheses."""
     opening, times, closing = signs.entrywise
     words = []
     for word in factor.symbol.entrywise:
@@ -415,10 +415,10 @@ def _written(word: Word, notation: Notation, signs: _Signs) -> str:
 
 
 def word_latex(word: Word, notation: Notation = ROW) -> str:
-    """A word in LaTeX, abbreviations used, the scale in front."""
+    """A word in LaTeX, with abbreviations, the scale in front."""
     return _written(word, notation, _LATEX)
 
 
 def word_text(word: Word, notation: Notation = ROW) -> str:
-    """A word in text notation, abbreviations used, the scale in front."""
+    """A word in text notation, with abbreviations, the scale in front."""
     return _written(word, notation, _TEXT)

@@ -24,7 +24,7 @@ BitCounts = dict[int, int]
 
 
 class Path(NamedTuple):
-    """A source and the heads it goes through, earliest first (with the head it enters in, if any)."""
+    """A source and the heads it goes through, earliest first (including the head it enters in, if any)."""
 
     source: Source
     heads: tuple[Head, ...] = ()
@@ -65,7 +65,7 @@ class Paths:
 
     @cached_property
     def readout(self) -> tuple[tuple[Factor, ...], tuple[Factor, ...], tuple[str, ...]]:
-        """What the program does after its last heads: factors to the right, factors to the left, multipliers."""
+        """What the program does after its last heads: factors on the right, factors on the left, multipliers."""
         right, left, scales = tuple[Factor, ...](), tuple[Factor, ...](), tuple[str, ...]()
         for layer in self.program:
             unmarked = [b for b in layer.branches if b.head is None]
@@ -78,7 +78,7 @@ class Paths:
         return right, left, scales
 
     def source_bits(self, source: Source) -> int:
-        """The bits of a source, which are given by its name."""
+        """The bits of a source, by its name."""
         return self.name_bits.get(source.name, 0)
 
     def marked(self, base: object) -> dict[Mark, object]:
@@ -86,12 +86,12 @@ class Paths:
         return walk_marked(self.program, self.algebra(base))
 
     def algebra(self, base: object, most: int | None = None) -> Marked:
-        """The algebra of values of another algebra, split by mark, with orders counted up to ``most`` (None: all)."""
+        """The values of another algebra, split by mark, with orders counted up to ``most`` (None: no limit)."""
         return Marked(base, self.head_bits, self.source_bits, self.joints, most)
 
     @cached_property
     def counts(self) -> dict[Mark, int]:
-        """Number of paths of each mark: what a marked walk over integers gives, heads with the same bits as one."""
+        """Number of paths of each mark, by a marked walk over integers; heads with the same bits are taken together."""
         found: dict[Mark, int] = {}
         for layer, passable, tally in zip(self.program, self.passable, self._tallies, strict=True):
             before, found = found, dict(found) if passable else {}
@@ -108,7 +108,7 @@ class Paths:
         return whole
 
     def _begun(self, source: Source) -> Mark:
-        """The mark of a path that has its source, and the head that this enters in, alone."""
+        """The mark of a path that consists of its source and the head this enters in."""
         bits = self.source_bits(source)
         if source.head is None:
             return Mark(0, bits)
@@ -121,7 +121,7 @@ class Paths:
             bits = self.joints.grown(bits, self.head_bits.get(head, 0))
         return Mark(len(path.heads), self.joints.met(bits, 0))
 
-    # ------------------------------------------------------------------------------- what may come first
+    # ------------------------------------------------------------------------------- first steps
     @cached_property
     def direct(self) -> tuple[Source, ...]:
         """The sources of the paths through no head."""
@@ -164,7 +164,7 @@ class Paths:
     def _tails(self) -> dict[int, list[BitCounts]]:
         """``_tails[r][i]``: how many ways (by bits) there are to choose r heads in the layers from i on.
 
-        Made for each r when it is asked for, by :meth:`tails`: deep models have more of them than are looked at.
+        :meth:`tails` computes each r on demand: deep models have more of them than are used.
         """
         found: list[BitCounts] = [{0: 1}]
         for passable in reversed(self.passable):
@@ -180,7 +180,7 @@ class Paths:
         known = self._tails
         if left not in known:
             for r in range(left):
-                if r + 1 not in known:  # threads may make one twice, and it is the same
+                if r + 1 not in known:  # threads may compute one twice, with the same result
                     known[r + 1] = self._one_more(known[r])
         return known[left][layer]
 
@@ -198,7 +198,7 @@ class Paths:
         return found[::-1]
 
     def _mass(self, order: int, bits: int, starts: BitCounts, layer: int, left: int, weights: Weights) -> int:
-        """Weight of all paths that go on from here: ``left`` more heads in the layers from ``layer`` on."""
+        """Weight of all paths that continue from here: ``left`` more heads in the layers from ``layer`` on."""
         return sum(
             n * m * weights.get(Mark(order, self.joints.met(bits, b) | c), 0)
             for b, n in self.tails(layer, left).items()
@@ -206,7 +206,7 @@ class Paths:
         )
 
     def _choices(self, order: int, heads: tuple[Head, ...], weights: Weights) -> Iterator[tuple[Head, int]]:
-        """The heads that may come next, in order, each with the weight of the paths behind it."""
+        """The heads that may come next, in order, each with the weight of the paths through it."""
         bits = 0
         for h in heads:
             bits = self.joints.grown(bits, self.head_bits.get(h, 0))
@@ -235,7 +235,7 @@ class Paths:
 
     # ---------------------------------------------------------------------------------- numbers and paths
     def unrank(self, index: int, weights: Weights) -> tuple[Path, int]:
-        """The path in which weight number ``index`` falls, and how far inside that path's own weight it is."""
+        """The path that contains weight number ``index``, and the offset within that path's own weight."""
         order, index = _fall(index, self._order_masses(weights))
         heads: tuple[Head, ...] = ()
         while len(heads) < order:
@@ -245,7 +245,7 @@ class Paths:
         return _fall(index, paths)
 
     def rank(self, path: Path, weights: Weights) -> int:
-        """The weight of all paths before this one; ValueError where the path itself has none."""
+        """The weight of all paths before this one; raises ValueError if the path itself has no weight."""
         if path.source not in self.sources_of(path.heads) or not weights.get(self.mark(path), 0):
             raise ValueError(f"the path {path.label} is not in this expansion")
         total = sum(mass for order, mass in self._order_masses(weights) if order < path.order)
@@ -305,12 +305,12 @@ def path_branches(program: Program, path: Path) -> list[Branch]:
 
 
 def _taken(branches: tuple[Branch, ...], chosen: set[Head]) -> Branch | None:
-    """The branch that a path takes in a layer: its head's, else the readout's, else none (skip)."""
+    """The branch that a path takes in a layer: its head's, or the readout's, or None (skip)."""
     return next((b for b in branches if b.head in chosen), next((b for b in branches if b.head is None), None))
 
 
 def _source_rank(source: Source) -> int:
-    kind = "mlp" if source.own or source.kind == "rest" else source.kind  # where the MLPs stand, as in the program
+    kind = "mlp" if source.own or source.kind == "rest" else source.kind  # in the order of the program
     return SOURCE_ORDER.index(kind) if kind in SOURCE_ORDER else len(SOURCE_ORDER)
 
 
@@ -326,7 +326,7 @@ def _tally(bits: Iterator[int]) -> BitCounts:
 
 
 def _fall(index: int, masses: Iterable[tuple[T, int]]) -> tuple[T, int]:
-    """The item in whose mass ``index`` falls, and what is left of the index inside it."""
+    """The item whose mass contains ``index``, and the offset of the index within it."""
     for item, mass in masses:
         if index < mass:
             return item, index

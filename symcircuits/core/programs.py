@@ -1,13 +1,13 @@
-"""Programs: what an architecture is to the algebra, as sources, branches and layers, and what each readout reads.
+"""Programs: an architecture as the algebra sees it (sources, branches and layers), and what each readout reads.
 
 A model with its patterns, norms and MLP outputs held fixed is a *program*: a list of layers, each a sum of branches
 ``X -> left X right`` plus sources, with or without the skip connection. Everything else (counting, enumerating,
-evaluating, the SymPy recursion) walks this list. A new kind of source or branch is added here (and its real
+evaluating, the SymPy recursion) walks this list. A new kind of source or branch is added here (and its
 computation in :mod:`symcircuits.model`).
 
-A frozen norm is ``LN(X) = D X C diag(gain) + 1 b_N^T``: ``D = diag(1 / sigma)`` stands on the left, next to the stream
-that it scales (it does not commute with patterns), centring and gain on the right, and its bias is a source. It leads
-into spaces of its own, which only its layer reads. Source: own derivation; the paper, "Handling Layer Normalization".
+A frozen norm is ``LN(X) = D X C diag(gain) + 1 b_N^T``: ``D = diag(1 / sigma)`` is on the left, next to the stream
+that it scales (it does not commute with patterns); centring and gain are on the right, and its bias is a source. It
+maps to spaces that only its layer reads. Source: own derivation; the paper, "Handling Layer Normalization".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Source:
-    """What writes a constant to the stream: ``left core right``, e.g. ``A^h (1 b_V^T) W_O^T``, times its multipliers.
+    """A constant written to the stream: ``left core right``, e.g. ``A^h (1 b_V^T) W_O^T``, times its multipliers.
 
     ``name`` is ``embed``, ``pos``, ``b_V[L0H1]``, ...; ``head`` the head inside which it enters, if any; ``scales``
     the multipliers that it carries.
@@ -52,14 +52,14 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``; else a source's name."""
+        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``; else the name of the source."""
         if self.own:
             return self.name
         return self.name.partition("[")[0]
 
     @property
     def own(self) -> bool:
-        """Whether somebody set it apart and named it."""
+        """Whether the user set it apart and named it."""
         return bool(self.core[0].symbol.own)
 
     @property
@@ -75,10 +75,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A map ``X -> left X right``; ``head`` is the head it belongs to (None: a readout, which is not chosen).
+    """A map ``X -> left X right``; ``head`` is the head it belongs to (None: a readout, which every path takes).
 
-    Of ``left`` the first is the pattern, if there is a head; of ``right`` the last writes out of the value space.
-    ``scales``: the multipliers that it brings.
+    The first factor of ``left`` is the pattern, if there is a head; the last of ``right`` writes from the value space.
+    ``scales``: the multipliers that it contributes.
     """
 
     head: Head | None
@@ -101,7 +101,7 @@ Program = tuple[Layer, ...]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Readout:
-    """What is expanded: one program for logits or the stream, two (query, key) for the scores of a head.
+    """The expanded target: one program for logits or the stream, two (query, key) for the scores of a head.
 
     ``target`` is ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``; ``scale`` the label of the score
     scale, if any.
@@ -132,7 +132,7 @@ def _read_head(target: str) -> Head:
 
 
 # ---------------------------------------------------------------------------------------------- symbols
-# Points of the stream: 0 after the embedding, l + 1 after layer l. ``None`` on a constant: it is at every point.
+# Points of the stream: 0 after the embedding, l + 1 after layer l. ``None`` on a constant, valid at every point.
 _CONTEXT = Space("context")
 _MODEL = Space("model")
 _ONE = Space("one")
@@ -157,11 +157,11 @@ def embedding() -> tuple[Factor, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """The frozen norm with that label, read at a point of the stream; without label: none, the stream as it is.
+    """The frozen norm with that label, read at a point of the stream; without label, the stream itself.
 
-    ``left`` is ``D``, ``right`` centring and gain, ``context`` and ``model`` the spaces of what comes out, ``bias``
-    the source ``1 b_N^T`` where there is one. Of a folded RMS norm nothing stands on the right: what reads it reads
-    the model space, scaled.
+    ``left`` is ``D``, ``right`` centring and gain, ``context`` and ``model`` the spaces of its output, ``bias`` the
+    source ``1 b_N^T`` if there is one. A folded RMS norm has nothing on the right: its readers read the model space,
+    scaled.
     """
 
     label: str
@@ -173,20 +173,20 @@ class Norm:
 
     @property
     def symbol(self) -> Factor:
-        """``Y[L0]``, what comes out of the norm, as one symbol."""
+        """``Y[L0]``, the output of the norm, as one symbol."""
         model = self.right[-1].col if self.right else _model(self.left[0].row.point or 0)
         return Factor(Symbol("Y", self.label, self.left[0].row, model))
 
 
 def norm(arch: Architecture, label: str, point: int) -> Norm:
-    """``X -> D X C diag(gain)``, ``C = I - 1 1^T / d_model`` in an LN only, the gain where the norm has one.
+    """``X -> D X C diag(gain)``, ``C = I - 1 1^T / d_model`` for LN only, the gain if the norm has one.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> found = norm(attention_only((1,), norm="LN"), "L0", 0)
     >>> [f.text for f in found.left + found.right]
     ['D[L0]', 'C', 'gain[L0]']
 
-    A label of the final norm taken elsewhere (``finalL0``) is that of its ``D``; its gain and bias are ``final``'s.
+    The label of the final norm applied elsewhere (``finalL0``) is that of its ``D``; gain and bias are ``final``'s.
     """
     if not arch.norm:
         return Norm("")
@@ -208,7 +208,7 @@ def norm(arch: Architecture, label: str, point: int) -> Norm:
 
 
 def _within(arch: Architecture, label: str) -> bool:
-    """Whether what is read with that label is read after the heads of a layer and before its MLP has written."""
+    """Whether a reader with that label reads after the heads of a layer and before its MLP has written."""
     return label[:1] == "M" and not arch.parallel
 
 
@@ -222,7 +222,7 @@ def pattern(head: Head, read: Space = _CONTEXT) -> Symbol:
 def weight(arch: Architecture, glyph: str, head: Head) -> Symbol:
     """One of ``W_Q, W_K, W_V`` (``[d_head, d_model]``) or ``W_O`` (``[d_model, d_head]``) of a head.
 
-    ``W_K`` and ``W_V`` carry the label of the head's key/value group, where it has one.
+    ``W_K`` and ``W_V`` carry the label of the head's key/value group, if there are groups.
     """
     at, shared = head.layer, arch.key_value(head)
     if glyph == "W_O":
@@ -239,7 +239,7 @@ def weight(arch: Architecture, glyph: str, head: Head) -> Symbol:
 
 
 def _joint(arch: Architecture, shared: str, side: str) -> Space:
-    """The space in which a query meets a key; rotary positions lead from one of queries to one of keys."""
+    """The space in which a query meets a key; rotary positions map from one of queries to one of keys."""
     if arch.positions == "rotary":
         return Space("query" if side == "Q" else "key", shared)
     return Space("scaled_qk" if arch.qk_norm else "qk", shared)
@@ -255,9 +255,9 @@ def _qk_norm(arch: Architecture, head: Head, side: str, context: Space) -> Layer
 
 
 def rotation(arch: Architecture, head: Head) -> tuple[Factor, ...]:
-    """``R``, with ``q_i R_(j-i) k_j^T`` the score of query i and key j, where positions are rotary; else nothing.
+    """``R``, with ``q_i R_(j-i) k_j^T`` the score of query i and key j, if positions are rotary; else empty.
 
-    It is one matrix for each pair of tokens, ``R_i R_j^T``, and so stands for what depends on j - i alone.
+    It is one matrix per pair of tokens, ``R_i R_j^T``, and depends on j - i alone.
     """
     if arch.positions != "rotary":
         return ()
@@ -283,14 +283,14 @@ def mlp_bias(layer: int) -> tuple[Factor, ...]:
 
 # --------------------------------------------------------------------------------------------- programs
 def first_layer(arch: Architecture, n_layers: int) -> int:
-    """The layer from which the stream up to ``n_layers`` is written: that where it is split, if it is by then, or 0."""
+    """The first layer that writes to the stream up to ``n_layers``: the split if that comes before, else 0."""
     return 0 if arch.split is None or arch.split > n_layers else arch.split
 
 
 def stream_program(arch: Architecture, n_layers: int) -> Program:
     """The layers that write the residual stream up to ``n_layers``: embedding, then attention (and MLP) layers.
 
-    Where the stream is split into attached sources and the rest, these stand in the place of all before.
+    If the stream is split into attached sources and the rest, these replace everything before the split.
     """
     start = first_layer(arch, n_layers)
     sources = [Source("embed", embedding(), scales=_there(arch, "m_E"))]
@@ -309,9 +309,9 @@ _MADE: ContextVar[dict[tuple[int, int | str], tuple[Architecture, Any]] | None] 
 
 @contextmanager
 def made_once() -> Iterator[None]:
-    """Within it the layers of a stream, and the expansion of a target, are made once for an architecture.
+    """Within this context, layers of a stream and expansions of a target are built once per architecture.
 
-    Within another it is a part of that.
+    A nested context shares the results of the outer one.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((2, 2))
@@ -327,11 +327,11 @@ def made_once() -> Iterator[None]:
 
 
 def made(arch: Architecture, key: int | str, make: Callable[[], T]) -> T:
-    """What belongs to an architecture, made by ``make``: within :func:`made_once` the first time alone."""
+    """An object of an architecture, built by ``make``; within :func:`made_once`, only the first time."""
     kept = _MADE.get()
     if kept is None:
         return make()
-    if (id(arch), key) not in kept:  # the architecture is kept too, so that its place in memory is not another's
+    if (id(arch), key) not in kept:  # the architecture is kept too, so that its id is not reused
         kept[id(arch), key] = (arch, make())
     found: T = kept[id(arch), key][1]
     return found
@@ -344,7 +344,7 @@ def _own(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:
 
 
 def _split(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:
-    """The sources into which the stream, or what an MLP writes, is split, and the rest of it."""
+    """The sources into which the stream, or the output of an MLP, is split, and its rest."""
     label = f"{'M' if of == 'mlp' else 'L'}{layer}"
     rest = Symbol("rest", label, Index(_CONTEXT, False, point, mlp=True), _model(point, mlp=True))
     return [*_own(arch, of, layer, point), Source(rest.text, (Factor(rest),))]
@@ -355,7 +355,7 @@ def _position_symbol(space: Space, context: Space) -> Symbol:
 
 
 def mlp_readout(arch: Architecture, layer: int) -> Readout:
-    """The two sides of a bilinear MLP, what ``W_in`` and what ``W_gate`` read: the stream, or that before the heads.
+    """The two sides of a bilinear MLP, read by ``W_in`` and by ``W_gate``: the stream, or that before the heads.
 
     >>> from symcircuits.core.architecture import transformer
     >>> [len(side) for side in mlp_readout(transformer((1,), mlps=True, bilinear=True), 0).sides]
@@ -375,20 +375,20 @@ def mlp_readout(arch: Architecture, layer: int) -> Readout:
 
 
 def _there(arch: Architecture, multiplier: str) -> tuple[str, ...]:
-    """That multiplier, where there is one."""
+    """That multiplier, if the architecture has it."""
     return (multiplier,) if multiplier in arch.multipliers else ()
 
 
 def _before_mlp(arch: Architecture, layer: int) -> tuple[Program, int]:
-    """What writes the stream that the MLP of a layer reads, and its point."""
+    """The program of the stream that a layer's MLP reads, and its point."""
     program = stream_program(arch, layer)
     return (program, layer) if arch.parallel else ((*program, _block(arch, layer, whole=False)), layer + 1)
 
 
 def _block(arch: Architecture, layer: int, whole: bool = True) -> Layer:
-    """One layer: its heads, and the sources that it adds (biases, those inside its heads too, its MLP's output).
+    """One layer: its heads, and the sources that it adds (biases, also inside its heads, and its MLP's output).
 
-    ``whole``: with what comes after the heads, the MLP and sources that are added.
+    ``whole``: including what comes after the heads, the MLP and added sources.
     """
     branches, sources = [], []
     read, r = norm(arch, arch.norm_label(layer), layer), _there(arch, f"r[L{layer}]")
@@ -405,7 +405,7 @@ def _block(arch: Architecture, layer: int, whole: bool = True) -> Layer:
         sources.append(Source(f"b_O[L{layer}]", _bias("b_O", f"L{layer}", _model(layer + 1)), scales=r))
     if arch.parts_of("mlp", layer) and f"r[M{layer}]" in arch.multipliers:
         raise ValueError(
-            f"what the MLP of layer {layer} writes has a multiplier, so it cannot be split into sources yet"
+            f"the output of the MLP of layer {layer} has a multiplier, so it cannot be split into sources yet"
         )
     if whole and arch.parts_of("mlp", layer):
         sources += _split(arch, "mlp", layer, layer + 1)
@@ -418,7 +418,7 @@ def _block(arch: Architecture, layer: int, whole: bool = True) -> Layer:
 
 
 def _reading(read: Norm, w: Symbol, more: tuple[Source, ...], scales: tuple[str, ...] = ()) -> Layer:
-    """The last layer of a program: the stream is read through a norm by ``W^T``, and what is added on the way."""
+    """The last layer of a program: ``W^T`` reads the stream through a norm; further sources may be added."""
     sources: tuple[Source, ...] = ()
     if read.bias:
         sources = (Source(read.bias[-1].symbol.text, read.bias, (), (w.T,), scales=scales),)
@@ -432,7 +432,7 @@ def _side_program(arch: Architecture, head: Head, side: str) -> Program:
     more: list[Source] = []
     if arch.positions == "shortformer":
         position = _position_symbol(w.col.space, read.context)
-        if read.label:  # added to what comes out of the norm
+        if read.label:  # added to the output of the norm
             more.append(Source("pos", (Factor(position),), (), (w.T,)))
         else:
             program += (Layer((), (Source("pos", (Factor(position),)),)),)
@@ -447,7 +447,7 @@ def _side_program(arch: Architecture, head: Head, side: str) -> Program:
 def _read_by(arch: Architecture, reading: Reading) -> Readout:
     """An attached readout: ``X probe^T``, or ``D X C diag(gain) probe^T + 1 b_N^T probe^T`` through a norm.
 
-    Through the final norm at another place the same, with a ``D`` of its own, of that place.
+    Through the final norm applied elsewhere it is the same, with the ``D`` of that place.
     """
     point, program = reading.layer, stream_program(arch, reading.layer)
     if reading.at == "mlp":
@@ -460,7 +460,7 @@ def _read_by(arch: Architecture, reading: Reading) -> Readout:
 
 
 def readout(arch: Architecture, target: str) -> Readout:
-    """The readout of that name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``; else ValueError.
+    """The readout of that name: ``"logits"``, ``"stream"``, ``"scores:L1H0"``, ``"readout:probe"``; else ValueError.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> len(readout(attention_only((3, 3)), "scores:L1H0").sides)

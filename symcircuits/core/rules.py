@@ -1,4 +1,4 @@
-"""What a finished word is: rules 2 and 3, beside rule 1 (products) of :mod:`symcircuits.core.words`.
+"""Finished words: rules 2 and 3; rule 1 (products) is in :mod:`symcircuits.core.words`.
 
 Source: own derivation from the definition of the transformer.
 
@@ -15,18 +15,18 @@ from symcircuits.core.words import Factor, IllTyped, Space, Word, fuse, is_multi
 
 __all__ = ["check_finished", "is_score", "score_sides"]
 
-# What is read through a norm: the word must start where that norm leads to.
+# Readers behind a norm: the word must start where that norm writes.
 _THROUGH_NORM = ("normed_model", "normed_input", "scaled_model", "attention_input")
 _CONTEXTS = ("context", "normed_context")
-_JOINTS = ("qk", "scaled_qk", "query", "key")  # where a query meets a key
-# Where a finished word that is not a score ends.
+_JOINTS = ("qk", "scaled_qk", "query", "key")  # spaces in which a query meets a key
+# Where a finished word that is not a score may end.
 _ENDS = ("model", "vocab_out", "readout")
 
 
 def _names(factors: Iterable[Factor], outward: int) -> list[tuple[str, str, str]]:
-    """The branches named by factors, each with its factor as it is written and as it is said, from the right or left.
+    """The branches named by factors, each with its factor as written and as quoted, from the right or the left.
 
-    ``outward``: -1 or 1. Where the label of the factor is not that of the branch, what is said has both.
+    ``outward``: -1 or 1. If the label of the factor is not that of the branch, the quotation has both.
     """
     named = [(p.symbol, f.text) for f in factors for p in unfuse((f,)) if p.symbol.branch]
     said = [(s.branch, text, text if s.branch == s.label else f"{text} (of {s.branch})") for s, text in named]
@@ -76,8 +76,8 @@ def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
 def score_sides(word: Word) -> tuple[Word, Word]:
     """Split a score word at its one ``W_QK`` into the query side and the (transposed) key side (rule 3).
 
-    Both end in the head's query/key space: ``... W_Q.T`` or ``1 b_Q.T``, and ``... W_K.T`` or ``1 b_K.T``. Between them
-    rotary positions stand as ``R``, which leads from the one to the other.
+    Both end in the head's query/key space: ``... W_Q.T`` or ``1 b_Q.T``, and ``... W_K.T`` or ``1 b_K.T``. For rotary
+    positions ``R`` is between them, which maps from the one to the other.
     """
     factors = tuple(f for f in word.factors if f.symbol.glyph != "R")
     joints = [i for i, f in enumerate(factors[:-1]) if f.col.space.kind in _JOINTS]
@@ -106,13 +106,13 @@ def score_sides(word: Word) -> tuple[Word, Word]:
 
 
 def _owner(query: Word) -> str:
-    """The head whose queries these are."""
+    """The head whose queries they are."""
     labels = [f.symbol.label for f in query.factors if f.symbol.glyph in ("W_Q", "b_Q")]
     return labels[-1] if labels else query.col.space.owner
 
 
 def is_score(word: Word) -> bool:
-    """Whether a query meets a key in it."""
+    """Whether a query meets a key in the word."""
     return any(f.col.space.kind in _JOINTS for f in word.factors[:-1])
 
 
@@ -121,9 +121,9 @@ def check_finished(
 ) -> Word:
     """Return the word if it is a finished term (rules 2 and 3), else raise :class:`IllTyped`.
 
-    ``scaled`` says whether the architecture has a score scale, ``multipliers`` those that it has (None: either way is
-    taken, but one that stands there stands as often as it should); ``ends`` in which kinds of space a word that is not
-    a score may end.
+    ``scaled`` says whether the architecture has a score scale, ``multipliers`` lists its multipliers (None: either is
+    accepted, but a scalar that occurs must occur as often as it should); ``ends`` lists the kinds of space in which a
+    word that is not a score may end.
     """
     _check_multipliers(word, frozenset(word.scales if multipliers is None else multipliers))
     scales = tuple(s for s in word.scales if not is_multiplier(s))
@@ -175,7 +175,7 @@ def _check_multipliers(word: Word, there: frozenset[str]) -> None:
     wanted = multipliers_of(word.factors, there)
     if seen != wanted:
         raise IllTyped(
-            f"{word.text} carries {' * '.join(seen) or 'no multiplier'}; its letters bring "
-            f"{' * '.join(wanted) or 'none'}. Rule 2 (words): a multiplier stands once for every letter that brings "
+            f"{word.text} carries {' * '.join(seen) or 'no multiplier'}; its symbols require "
+            f"{' * '.join(wanted) or 'none'}. Rule 2 (words): a multiplier occurs once for every symbol that requires "
             "it.", 2, " * ".join(seen),
         )  # fmt: skip

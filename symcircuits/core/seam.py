@@ -1,8 +1,8 @@
-"""The methods whose work is done in a higher package, and the function that does it.
+"""The methods whose work is done in a higher package, and the functions that do it.
 
-A term knows its word, and not SymPy; a result knows its numbers, and not how they are shown. Their methods look the
-work up here when they are called, so that no package imports one that stands above it. A method that shows something
-in a new way is a row in ``HIGHER`` and one line where it stands.
+A term knows its word but not SymPy; a result knows its numbers but not how they are printed. Their methods look the
+function up here when they are called, so no package imports a higher one. A new way of printing something is a row
+in ``HIGHER`` and one line in its class.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def higher(gives: None, method: str) -> Callable[..., Any]: ...
 
 
 def higher(gives: type[T] | None, method: str) -> Callable[..., Any]:
-    """The function that does the work of a method; ``gives``: what it returns, for type checkers alone.
+    """The function that does the work of a method; ``gives``: its return type, for type checkers only.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import logits
@@ -115,7 +115,7 @@ def higher(gives: type[T] | None, method: str) -> Callable[..., Any]:
 
 
 def function_called(gives: type[T] | None, name: str) -> Callable[..., T]:
-    """The function of that name below ``symcircuits``, imported when it is asked for.
+    """The function of that name in ``symcircuits``, imported on demand.
 
     >>> function_called(str, "core.names.visible")("a")
     'a'

@@ -1,4 +1,4 @@
-"""A sequence of terms that is exactly counted and indexed by arithmetic: what every expansion is, however deep."""
+"""A sequence of terms, exactly counted and indexed by arithmetic: the base of every expansion, at any depth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_LISTED = 10_000_000
 class TermSequence(ABC, Generic[T]):
     """Terms in an order that is stable across versions: their number, and each by its number, without a list.
 
-    A term belongs to marks, one for each side, which carry its orders; terms with the same marks are counted together.
+    A term belongs to marks, one per side, which carry its orders; terms with the same marks are counted together.
     """
 
     readout: Readout
@@ -35,18 +35,18 @@ class TermSequence(ABC, Generic[T]):
 
     @abstractmethod
     def _at(self, i: int) -> T:
-        """The term of that number, from 0 to below ``count``."""
+        """The term with that number, from 0 to ``count - 1``."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[T]: ...
 
     @abstractmethod
     def index(self, term: T) -> int:
-        """The number of a term; ValueError when it is not in this expansion."""
+        """The number of a term; raises ValueError if it is not in this expansion."""
 
     @property
     def architecture(self) -> Architecture:
-        """The architecture that is expanded."""
+        """The expanded architecture."""
         return self.readout.architecture
 
     @property
@@ -61,7 +61,7 @@ class TermSequence(ABC, Generic[T]):
         return sum(self._numbers.values())
 
     def counts_by_order(self) -> dict[int, int]:
-        """Number of terms of each order (heads of the path, both sides together) that occurs."""
+        """Number of terms of each order (number of heads of the path, both sides together) that occurs."""
         return self._counts_by(lambda orders: sum(orders))
 
     def counts_by_composition(self) -> dict[str, int]:
@@ -74,13 +74,13 @@ class TermSequence(ABC, Generic[T]):
 
     @cached_property
     def _compositions(self) -> dict[str, int]:
-        """Number of terms of each composition type; made once."""
+        """Number of terms of each composition type; computed once."""
         found = self._counts_by(composition_of)
         return {c: found[c] for c in ("none", "V", "Q", "K", "QK") if c in found}
 
     @cached_property
     def _numbers(self) -> dict[tuple[int, ...], int]:
-        """Number of terms by the order of each side; made once."""
+        """Number of terms by the order of each side; computed once."""
         found: dict[tuple[int, ...], int] = {}
         for marks, n in self.marks():
             orders = tuple(m.order for m in marks)

@@ -1,4 +1,4 @@
-"""What a result is shown as, in a terminal and in a notebook."""
+"""How a result is displayed in a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["Shown"]
 
 
 class Shown:
-    """A result that is shown as titled tables, which its row ``parts`` in :mod:`symcircuits.core.seam` makes of it.
+    """A result displayed as titled tables, which are built by its row ``parts`` in :mod:`symcircuits.core.seam`.
 
-    The same tables are text (``text()``, and what Python prints) and HTML (what a notebook shows).
+    The same tables are printed as text (``text()``, and ``print``) and as HTML (in a notebook).
     """
 
     __slots__ = ()

@@ -1,7 +1,7 @@
-"""What every letter of the formulas is: one row a letter, and what others ask of it.
+"""The glyphs of the formulas: one row per glyph, with everything that other modules need to know of it.
 
-A letter is the glyph of a :class:`~symcircuits.core.words.Symbol`: ``W_OV`` of ``W_OV[L0H1]``. What it is in a word
-(its spaces, its place) is said where it is made, in :mod:`symcircuits.core.programs`. A new letter is a row here.
+A letter is the glyph of a :class:`~symcircuits.core.words.Symbol`: ``W_OV`` of ``W_OV[L0H1]``. Its spaces and its
+place in a word are set where it is built, in :mod:`symcircuits.core.programs`. A new letter is a new row here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Owner = Literal["", "head", "group", "layer", "norm"]
 Axis = Literal["token", "input", "output", "model", "query", "value", "hidden", "one"]
 
 
-OWNERS: Final[dict[Owner, str]] = {  # what stands in the brackets of a letter, as a regular expression
+OWNERS: Final[dict[Owner, str]] = {  # the contents of a letter's brackets, as a regular expression
     "": "", "head": r"L\d+H\d+", "group": r"L\d+[HG]\d+", "layer": r"[LM]\d+",
     "norm": r"(?:[LM]\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+))",
 }  # fmt: skip
@@ -28,12 +28,12 @@ ANY_OWNER: Final = f"{OWNERS['group']}|{OWNERS['norm']}"  # the longest first: L
 class Letter(NamedTuple):
     """A letter of the formulas.
 
-    ``latex``: as it is printed, without label. ``axes``: what its rows and its columns are; of a number nothing.
-    ``label``: what stands in its brackets: nothing, a head, a head or the group that shares it, a layer, a norm.
-    ``meaning``: in a few words, for errors. ``flips``: TransformerLens has the transpose. ``symmetric``: equal to
-    its transpose. ``of_tokens``: it belongs to a run on tokens and not to the weights, so that no circuit holds it.
-    ``reads``: it reads the stream for a query or a key. ``always``: it may stand in the formulas of every model, so
-    that its name is never free. ``parts``: the product that it abbreviates. ``short``: its name in TransformerLens.
+    ``latex``: its LaTeX, without label. ``axes``: what its rows and its columns are; empty for a number.
+    ``label``: the contents of its brackets: nothing, a head, a head or the group that shares it, a layer, a norm.
+    ``meaning``: in a few words, for errors. ``flips``: TransformerLens stores the transpose. ``symmetric``: equal to
+    its transpose. ``of_tokens``: it belongs to a run on tokens and not to the weights, so no circuit contains it.
+    ``reads``: it reads the stream for a query or a key. ``always``: it may occur in the formulas of every model, so
+    its name is never free. ``parts``: the product that it abbreviates. ``short``: its name in TransformerLens.
     """
 
     latex: str
@@ -50,7 +50,7 @@ class Letter(NamedTuple):
 
 
 LETTERS: Final[dict[str, Letter]] = {
-    # what a run on tokens has
+    # belongs to a run on tokens
     "A": Letter(latex="A", axes=("token", "token"), label="head", meaning="attention pattern", of_tokens=True),
     "t": Letter(latex="t", axes=("token", "input"), meaning="tokens, one-hot", of_tokens=True),
     "P": Letter(latex="P", axes=("token", "model"), meaning="position embedding", always=False),
@@ -130,7 +130,7 @@ def _where(holds: Callable[[Letter], object]) -> tuple[str, ...]:
 
 
 def labelled_by(*owners: Owner) -> tuple[str, ...]:
-    """The letters whose brackets hold one of these.
+    """The letters with such a label in brackets.
 
     >>> labelled_by("group")
     ('W_K', 'W_V', 'b_V', 'b_K')
@@ -140,12 +140,12 @@ def labelled_by(*owners: Owner) -> tuple[str, ...]:
 
 LATEX: Final = {name: letter.latex for name, letter in LETTERS.items()}
 MEANINGS: Final = {name: letter.meaning for name, letter in LETTERS.items() if letter.meaning}
-SYMMETRIC: Final = _where(lambda letter: letter.symmetric)  # the transpose is not written
+SYMMETRIC: Final = _where(lambda letter: letter.symmetric)  # their transpose is not marked
 # TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
 FLIPPED: Final = frozenset(_where(lambda letter: letter.flips))
 SHORT_NAMES: Final = {name: letter.short for name, letter in LETTERS.items() if letter.short}
-SOMETIMES: Final = frozenset(_where(lambda letter: not letter.always))  # free where a model has it not
-OF_TOKENS: Final = _where(lambda letter: letter.of_tokens)  # what a circuit does not hold
-READERS: Final = _where(lambda letter: letter.reads)  # where a query meets a key
-SHARED: Final = labelled_by("group")  # carry the label of a group of heads, where there are groups
+SOMETIMES: Final = frozenset(_where(lambda letter: not letter.always))  # the name is free in a model without it
+OF_TOKENS: Final = _where(lambda letter: letter.of_tokens)  # not in circuits
+READERS: Final = _where(lambda letter: letter.reads)  # read the stream for a query or a key
+SHARED: Final = labelled_by("group")  # labelled by the group of heads, if there are groups
 ABBREVIATIONS: Final = {name: letter.parts for name, letter in LETTERS.items() if letter.parts}

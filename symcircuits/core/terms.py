@@ -1,4 +1,4 @@
-"""One term of an expansion: what it is called, what it is, and how it is handed on."""
+"""One term of an expansion: its name, its word and its conversions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TYPED", "PrintedTerm", "Term", "composition_of", "readout_notation"]
 
 
-TYPED: Final = {1: 2, 2: 1}  # by the number of sides: up to which order the type depends on the number of heads
+TYPED: Final = {1: 2, 2: 1}  # by the number of sides: the number of heads from which on the type stays the same
 
 
 def composition_of(orders: tuple[int, ...]) -> str:
@@ -36,7 +36,7 @@ def composition_of(orders: tuple[int, ...]) -> str:
 def readout_notation(
     readout: Readout, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None
 ) -> Notation:
-    """A notation in which no two symbols of a readout are printed alike; ValueError names two that would be."""
+    """A notation in which no two symbols of a readout are printed alike; raises ValueError, naming two that are."""
     chosen = as_notation(notation, symbols)
     if not chosen.symbols:
         return chosen
@@ -48,7 +48,7 @@ def readout_notation(
 
 
 class PrintedTerm:
-    """What every term can do with its word: be printed, written otherwise, handed on to SymPy and NumPy."""
+    """What every term can do with its word: print it, change its notation, convert it to SymPy and NumPy."""
 
     __slots__ = ()
     readout: Readout
@@ -84,7 +84,7 @@ class PrintedTerm:
         return word_latex(self.word, self.notation)
 
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Self:
-        """The same term, printed in another notation, with other names for symbols; ValueError as in ``Notation``.
+        """The same term in another notation, with other names for symbols; raises ValueError as ``Notation`` does.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> from symcircuits.core.expansion import logits
@@ -98,7 +98,7 @@ class PrintedTerm:
 
     @property
     def expr(self) -> Any:
-        """The term as a SymPy product of noncommutative symbols, ``W_OV`` and ``W_QK`` one letter each.
+        """The term as a SymPy product of noncommutative symbols, with ``W_OV`` and ``W_QK`` one symbol each.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> from symcircuits.core.expansion import logits
@@ -108,7 +108,7 @@ class PrintedTerm:
         return self.as_expr()
 
     def as_expr(self, letters: str = "OV") -> Any:
-        """The same in the spelling ``"OV"``, or in ``"factors"``: ``W_O``, ``W_V``, ``W_Q``, ``W_K``.
+        """The same with the symbols of ``"OV"``, or of ``"factors"``: ``W_O``, ``W_V``, ``W_Q``, ``W_K``.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> from symcircuits.core.expansion import stream
@@ -118,7 +118,7 @@ class PrintedTerm:
         return higher(None, "Term.as_expr")(self.word, letters)
 
     def matrix_expr(self, letters: str = "OV", **sizes: Any) -> Any:
-        """The term as a SymPy matrix expression, its sizes positive integer symbols or given: ``n_context``, ...
+        """The term as a SymPy matrix expression; its sizes are positive integer symbols (``n_context``, ...) or given.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> from symcircuits.core.expansion import logits
@@ -128,14 +128,14 @@ class PrintedTerm:
         return higher(None, "Term.matrix_expr")(self.word, letters, sizes)
 
     def lambdify(self) -> TermFunction:
-        """The term as a NumPy function of named arrays (``.arguments`` lists them), right on batches too."""
+        """The term as a NumPy function of named arrays (listed in ``.arguments``), which accepts batches."""
         function: TermFunction = higher(None, "Term.lambdify")(self.word)
         return function
 
     def _repr_latex_(self) -> str:
         return f"$\\displaystyle {self.latex()}$"
 
-    # What SymPy asks: how it is printed, what it is as an expression, and what its sum with others is.
+    # Protocols of SymPy: printing, conversion to an expression, and addition.
     def _sympy_(self) -> Any:
         return self.expr
 
@@ -146,7 +146,7 @@ class PrintedTerm:
         return str(printer.doprint(self.expr))
 
     def _numpycode(self, printer: Any, **settings: Any) -> str:
-        return str(printer.doprint(self.expr))  # which refuses, because letters have no shape
+        return str(printer.doprint(self.expr))  # raises: the symbols have no shape
 
     def __add__(self, other: Any) -> Any:
         return self.expr + other
@@ -174,7 +174,7 @@ class PrintedTerm:
 class Term(PrintedTerm):
     """One term of an expansion: a path to the logits or stream, or a pair of paths (query, key) to a score.
 
-    ``notation`` is that of ``text`` and ``latex()``; terms that differ in it alone are equal.
+    ``notation`` applies to ``text`` and ``latex()``; terms that differ in it alone are equal.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import scores
@@ -211,12 +211,12 @@ class Term(PrintedTerm):
 
     @property
     def softmax_invisible(self) -> bool:
-        """Whether it is constant along the keys, so that softmax does not see it.
+        """Whether it is constant along the keys, so softmax ignores it.
 
-        So it is where the key side starts from a bias and meets no norm: ``b_K``, and ``b_O``, ``b_V`` because the
-        rows of the patterns they go through sum to one (never without softmax, nor where a soft cap acts on the scores:
-        ask the architecture of the model, which says so). A norm scales every key by its own ``1 / sigma``, and rotary
-        positions turn every key by its own angle.
+        It is if the key side starts from a bias and goes through no norm: ``b_K``, and ``b_O``, ``b_V`` because the
+        rows of the patterns on their paths sum to one (never without softmax, nor with a soft cap on the scores, which
+        the architecture of the model records). A norm scales every key by its own ``1 / sigma``, and rotary positions
+        rotate every key by its own angle.
         """
         arch = self.readout.architecture
         if len(self.paths) != 2 or not self.paths[1].source.is_bias or arch.positions == "rotary":

@@ -1,9 +1,9 @@
-"""What messages say: what was given to a call, what is needed in its place, and numbers in words.
+"""Parts of messages: what a call was given, what it needs instead, and numbers in words.
 
-Arguments are called what the caller calls them: ``resume=True`` in Python, ``--resume`` on the command line.
+Arguments have the names that the caller knows: ``resume=True`` in Python, ``--resume`` on the command line.
 
-Whole numbers count something or choose one of several. NumPy's integers are whole numbers, and so is a tensor with one
-integer; a truth value, a float, a text is not.
+Whole numbers are counts or indices. NumPy's integers are whole numbers, and so is a tensor with one integer; a
+boolean, a float and a text are not.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 __all__ = [
-    "amount", "argument", "as_whole", "brief", "called_by", "command_called", "entries", "finite", "keywords", "many",
-    "mebibytes", "need", "not_taken", "place", "seconds", "setting", "shown", "whole",
+    "amount", "argument", "as_whole", "brief", "called_by", "command_called", "entries", "finite", "flag", "keywords",
+    "many", "mebibytes", "need", "not_taken", "place", "seconds", "setting", "shown", "whole",
 ]  # fmt: skip
 
 _MOST: Final = 60
 _PLAIN: Final = (str, int, float, complex, bytes, tuple, list, dict, set, frozenset, type(None))
-# What each kind of object is called, and how one comes by it.
+# What each kind of object is called, and how to make one.
 _WANTED: Final = {
     "Architecture": "an architecture (see attention_only)",
     "Model": "a model (see load and from_arrays)",
@@ -39,7 +39,7 @@ _WANTED: Final = {
 
 
 def brief(value: Any, most: int = _MOST) -> str:
-    """The ``repr`` of a value on one line and no longer than that; of a large object only what it is.
+    """The ``repr`` of a value on one line of at most that length; of a large object only its type.
 
     >>> brief("L0"), brief([1] * 1000), brief(1e400)
     ("'L0'", 'a list', 'inf')
@@ -47,13 +47,13 @@ def brief(value: Any, most: int = _MOST) -> str:
     small = type(value).__module__ == "numpy" and getattr(value, "size", most) < most
     try:
         text = repr(value) if small or isinstance(value, _PLAIN) else ""
-    except ValueError:  # Python prints no number of more than 4,300 digits
+    except ValueError:  # Python does not print numbers of more than 4,300 digits
         text = f"a {type(value).__name__} with a very long number in it"
     return text if 0 < len(text) <= most and "\n" not in text else _named(value)
 
 
 def need(call: str, given: Any, *kinds: type) -> None:
-    """TypeError, in one short sentence, where what a call was given is none of these kinds of object.
+    """Raise TypeError, in one short sentence, if an argument is none of these kinds of object.
 
     >>> from symcircuits.core.architecture import Architecture
     >>> need("fold", {}, Architecture)
@@ -65,7 +65,7 @@ def need(call: str, given: Any, *kinds: type) -> None:
 
 
 def not_taken(call: str, given: Any, names: list[str]) -> TypeError:
-    """The error, in one short sentence, that a call takes something else, by the names of the kinds it takes.
+    """The TypeError, in one short sentence, for an argument of the wrong type; it names the types accepted.
 
     >>> str(not_taken("logits", 3, ["Architecture", "Model"]))
     'logits takes an architecture (see attention_only) or a model (see load and from_arrays), not 3'
@@ -77,7 +77,7 @@ def not_taken(call: str, given: Any, names: list[str]) -> TypeError:
 
 
 def entries(name: str, given: Any, what: str) -> list[Any]:
-    """What a list (or whatever is gone through) holds; TypeError where it is none, or a text.
+    """The items of a list (or other iterable); raises TypeError if it is not one, or is a text.
 
     >>> entries("queries", 3, "positions")
     Traceback (most recent call last):
@@ -89,14 +89,14 @@ def entries(name: str, given: Any, what: str) -> list[Any]:
 
 
 def _is_real(value: Any) -> bool:
-    """Whether a value is a real number, and no truth value."""
-    from numbers import Real  # later than the start, which it would make longer
+    """Whether a value is a real number, and not a boolean."""
+    from numbers import Real  # imported late: it would slow down the start
 
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def finite(name: str, value: Any) -> float:
-    """The value as a float; ValueError where it is not a number, or not a finite one.
+    """The value as a float; raises ValueError if it is not a number, or not finite.
 
     >>> finite("weight_scale", "x")
     Traceback (most recent call last):
@@ -112,7 +112,7 @@ def finite(name: str, value: Any) -> float:
 
 
 def _hint(given: Any, wanted: list[str]) -> str:
-    """How what is wanted is made of what was given, where that is known; looks at types alone, and runs nothing."""
+    """How to make the wanted object from the given one, if known; looks at types only, and runs nothing."""
     own, said = type(given).__module__.partition(".")[0] == "symcircuits", type(given).__name__
     after = {"Model": "", "Architecture": ".architecture", "Run": ".run(tokens)"}
     goal = next((end for name, end in after.items() if name in wanted), None)
@@ -138,7 +138,7 @@ def _hint(given: Any, wanted: list[str]) -> str:
 
 
 def keywords(call: str, given: Iterable[str], known: Collection[str]) -> None:
-    """TypeError, with the nearest name, where a call was given a keyword that it does not take.
+    """Raise TypeError, with the nearest name, on a keyword that the call does not take.
 
     >>> keywords("transformer", ["nrom"], ["norm", "mlps"])
     Traceback (most recent call last):
@@ -159,7 +159,7 @@ def _named(value: Any) -> str:
 
 
 # ------------------------------------------------------------------------------ arguments, as the caller calls them
-# How the caller writes an argument: by its name, or (with its value too) as it is set; "": in no way of its own.
+# How the caller writes an argument: by its name, or (with a value) as an assignment; "": as in Python.
 Spelling = Callable[..., str]
 _SPELLING: ContextVar[Spelling | None] = ContextVar("spelling", default=None)
 
@@ -169,9 +169,9 @@ _COMMAND: ContextVar[tuple[str, ...]] = ContextVar("command", default=())
 
 @contextmanager
 def called_by(spelling: Spelling, command: Sequence[str] = ()) -> Iterator[None]:
-    """Meanwhile messages call arguments what this caller calls them; in Python they have their own names.
+    """Within this context messages use the caller's names for arguments; otherwise those of Python.
 
-    ``command``: the words of the command line, where that is the caller.
+    ``command``: the words of the command line, if that is the caller.
     """
     token, words = _SPELLING.set(spelling), _COMMAND.set(tuple(command))
     try:
@@ -182,7 +182,7 @@ def called_by(spelling: Spelling, command: Sequence[str] = ()) -> Iterator[None]
 
 
 def command_called() -> str:
-    """The command line that is running, as a shell reads it; "" in Python.
+    """The running command line, as a shell reads it; "" in Python.
 
     >>> with called_by(lambda name, *value: "", ["symcircuits", "count", "my model"]):
     ...     command_called()
@@ -191,13 +191,13 @@ def command_called() -> str:
     words = _COMMAND.get()
     if not words:
         return ""
-    import shlex  # few need it
+    import shlex  # rarely needed
 
     return shlex.join(words)
 
 
 def argument(name: str) -> str:
-    """What the caller calls an argument.
+    """The caller's name for an argument.
 
     >>> argument("max_terms")
     'max_terms'
@@ -210,7 +210,7 @@ def argument(name: str) -> str:
 
 
 def setting(name: str, value: Any, python: str = "") -> str:
-    """How the caller sets an argument; ``python``: how in Python, where it is not ``name=value``.
+    """How the caller sets an argument; ``python``: how to in Python, if not by ``name=value``.
 
     >>> setting("resume", True), setting("form", "generic"), setting("order", 2, "order(2)")
     ('resume=True', 'form="generic"', 'order(2)')
@@ -222,7 +222,7 @@ def setting(name: str, value: Any, python: str = "") -> str:
 
 # ---------------------------------------------------------------------------------------------- whole numbers
 def as_whole(value: Any) -> int | None:
-    """The whole number that a value is; None where it is none.
+    """The value as a whole number; None if it is not one.
 
     >>> as_whole(3), as_whole(True), as_whole(1.0), as_whole("1")
     (3, None, None, None)
@@ -233,12 +233,12 @@ def as_whole(value: Any) -> int | None:
         return None
     try:
         return operator.index(value)
-    except TypeError:  # an array of floats has __index__, and only says so here
+    except TypeError:  # an array of floats has __index__, and raises only here
         return None
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
-    """The value as a whole number; ValueError where it is none, or less than the least (None: any will do).
+    """The value as a whole number; raises ValueError if it is not one, or is less than ``least`` (None: no limit).
 
     >>> whole("top", -1, 0)
     Traceback (most recent call last):
@@ -251,8 +251,20 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
+def flag(name: str, value: Any) -> bool:
+    """The value, if it is True or False; raises ValueError on anything else.
+
+    >>> flag("causal", 1)
+    Traceback (most recent call last):
+    ValueError: causal must be True or False, not 1
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{argument(name)} must be True or False, not {shown(value)}")
+    return value
+
+
 def place(name: str, value: Any, size: int, negative: bool = True) -> int:
-    """The number of one of ``size`` things, from 0 or (where ``negative``) from the end; ValueError if it is not there.
+    """The index of one of ``size`` things, from 0 or (if ``negative``) from the end; raises ValueError if out of range.
 
     Positions, queries, keys and rows may be counted from the end; tokens, directions and layers may not.
 
@@ -269,13 +281,13 @@ def place(name: str, value: Any, size: int, negative: bool = True) -> int:
 
 
 def seconds(name: str, value: Any) -> None:
-    """ValueError where a time is neither None nor a number of seconds from 0 on."""
+    """Raise ValueError if a time is neither None nor a number of seconds, 0 or more."""
     if value is not None and not (_is_real(value) and float(value) >= 0):
         raise ValueError(f"{argument(name)} must be seconds, 0 or more, not {shown(value)}")
 
 
 def shown(value: Any) -> str:
-    """What was given, for a message: one line, and a number of thousands of digits by its size.
+    """A value, for a message: on one line; a number of thousands of digits by its size.
 
     >>> shown("L0"), shown(10**5000)
     ("'L0'", 'about 1.0e5000')
@@ -296,7 +308,7 @@ def amount(n: int, thing: str) -> str:
 
 
 def mebibytes(n: int) -> str:
-    """A budget of bytes for people, in what it is given in on the command line.
+    """A memory limit for people, in the unit used on the command line.
 
     >>> mebibytes(2**30), mebibytes(3 * 2**19), mebibytes(100)
     ('1,024 MiB', '1.5 MiB', '100 bytes')
@@ -308,13 +320,13 @@ def mebibytes(n: int) -> str:
 
 
 def many(n: int) -> str:
-    """A whole number for people: with commas, and beyond 60 digits about how large it is.
+    """A whole number for people: with commas; beyond 60 digits, its approximate size.
 
     >>> many(13**12), many(13**200)
     ('23,298,085,122,481', 'about 6.1e222')
     """
     if n < 10**60:
         return f"{n:,}"
-    shift = max(n.bit_length() - 64, 0)  # str() of a number of thousands of digits is refused
+    shift = max(n.bit_length() - 64, 0)  # str() raises on a number of thousands of digits
     power, rest = divmod(math.log10(n >> shift) + shift * math.log10(2), 1)
     return f"about {10**rest:.1f}e{int(power)}"

@@ -1,7 +1,7 @@
 """One walk over a program, in any algebra of values.
 
-``value_l = skip * value_{l-1} + sum_b b(value_{l-1}) + sources``: what the walk gives depends on the algebra
-only. Integers count terms, polynomials count them by order, matrices run the frozen forward pass, marked
+``value_l = skip * value_{l-1} + sum_b b(value_{l-1}) + sources``: the result of the walk depends on the algebra
+only. Integers count terms, polynomials count them by order, matrices run the frozen forward pass, and marked
 values split any of these by order and by which chosen heads and sources a path goes through.
 """
 
@@ -24,14 +24,14 @@ V = TypeVar("V")
 
 
 class Algebra(Protocol[V]):
-    """What values of a walk can do: start from a source, go through a branch, be added.
+    """The operations of a walk on values: start from a source, go through a branch, add.
 
-    An algebra may have ``summands(branches, value)`` too: what the branches of a layer give, some of them added up,
-    where that is less work than one after the other.
+    An algebra may also have ``summands(branches, value)``: the values of the branches of a layer, some of them added
+    up, if that is less work than one branch after the other.
     """
 
     def source(self, source: Source) -> V:
-        """The value that a source writes."""
+        """The value written by a source."""
 
     def branch(self, branch: Branch, value: V) -> V:
         """``left value right``."""
@@ -43,7 +43,7 @@ class Algebra(Protocol[V]):
 def walk(program: Program, algebra: Algebra[V], value: V | None = None) -> V | None:
     """Walk a program; None is the empty sum (a program in which nothing is written).
 
-    ``value``: what the layers before it gave, where the walk is taken up in the middle.
+    ``value``: the value after earlier layers, if the walk starts in the middle.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.programs import readout
@@ -87,7 +87,7 @@ class Counts:
 
 @final
 class Walks:
-    """Walks of many programs in one algebra: layers with which they begin alike (the same objects) are walked once.
+    """Walks of many programs in one algebra; common first layers (the same objects) are walked once.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.programs import made_once, readout
@@ -108,7 +108,7 @@ class Walks:
         value, at = None, 0
         for layer in program[:-1]:
             found = self._known.get((at, id(layer)))
-            if found is None:  # the layer is kept too, so that its place in memory is not another's
+            if found is None:  # the layer is kept too, so that its id is not reused
                 found = len(self._known) + 1, walk((layer,), self._algebra, value), layer
                 self._known[at, id(layer)] = found
             at, value, _ = found
@@ -116,7 +116,7 @@ class Walks:
 
 
 class Mark(NamedTuple):
-    """What is remembered of a path: its order (number of heads) and a bit for each feature it has."""
+    """What is recorded of a path: its order (number of heads) and a bit for each feature it has."""
 
     order: int
     bits: int
@@ -124,11 +124,11 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Joints:
-    """How the bits of pieces of a path join, where it matters which head follows directly on which.
+    """How the bits of pieces of a path join, if it matters which head directly follows which.
 
-    ``width`` (0: bits are joined by "or" alone) is the number of features. Bits ``0 .. width - 1`` are what a piece
-    has; bit ``width + i`` says that its last head is the first of pair i, bit ``2 width + i`` that its first head is
-    the second of pair i. Where such ends meet, the whole has bit i.
+    ``width`` (0: bits are joined by "or" only) is the number of features. Bits ``0 .. width - 1`` are the features of
+    a piece; bit ``width + i`` says that its last head is the first of pair i, bit ``2 width + i`` that its first head
+    is the second of pair i. If such ends meet, the joined piece has bit i.
 
     >>> ends, starts = Joints(1).pair(0)
     >>> Joints(1).met(Joints(1).grown(0, ends), starts), Joints(1).met(Joints(1).grown(0, starts), ends)
@@ -148,13 +148,13 @@ class Joints:
         return self.met(bits, head) | head & self._low << self.width
 
     def led(self, head: int, tail: int) -> int:
-        """A head stands before the tail of a path."""
+        """A head precedes the rest of a path."""
         if not self.width:
             return head | tail
         return self.met(head, tail) | head & self._low << 2 * self.width
 
     def met(self, bits: int, tail: int) -> int:
-        """What a path has that is made of these two pieces."""
+        """The features of a path joined from these two pieces."""
         if not self.width:
             return bits | tail
         return (bits | tail | (bits >> self.width & tail >> 2 * self.width)) & self._low
@@ -164,16 +164,16 @@ class Joints:
         return (1 << self.width) - 1
 
 
-SIDE_BY_SIDE: Final = Joints()  # no feature looks at which head follows on which
+SIDE_BY_SIDE: Final = Joints()  # no feature depends on which head follows which
 
 
 @final
 class Marked:
     """Values split by :class:`Mark`: a formal sum ``sum_mark value_mark``, over any other algebra.
 
-    ``heads`` and ``source_bits`` say which bits a path gets from the heads it goes through and from its source,
-    ``joints`` how bits are joined. Orders are counted up to ``most`` (None: all): with 1 it is whether there is a head,
-    with 0 what differs in order alone is one sum.
+    ``heads`` and ``source_bits`` give the bits that a path gets from its heads and from its source, ``joints`` how
+    bits are joined. Orders are counted up to ``most`` (None: no limit): with 1, whether there is a head; with 0,
+    values that differ in order alone are added up.
     """
 
     __slots__ = ("base", "heads", "joints", "most", "source_bits")
@@ -203,7 +203,7 @@ class Marked:
         return {mark: self.base.branch(branch, part) for mark, part in grown.items()}
 
     def summands(self, branches: Sequence[Branch], value: dict[Mark, Any]) -> list[dict[Mark, Any]]:
-        """What branches give; heads with the same bits added up, where the other algebra takes them ``together``."""
+        """The values of the branches; heads with the same bits are added up, if the other algebra has ``summands``."""
         if not hasattr(self.base, "together"):
             return [self.branch(b, value) for b in branches]
         alike: dict[int, list[Branch]] = {}
@@ -217,9 +217,9 @@ class Marked:
         return found
 
     def _grown(self, bits: int, value: dict[Mark, Any]) -> dict[Mark, Any]:
-        """The parts by the marks that they have after a head with these bits.
+        """The parts by their marks after a head with these bits.
 
-        Parts that come to share a mark are added before the branch: it is linear, and this is cheaper.
+        Parts that get the same mark are added before the branch: it is linear, so this is cheaper.
         """
         parts: dict[Mark, list[Any]] = {}
         for mark, part in value.items():
@@ -239,11 +239,11 @@ class Marked:
         return order + 1 if self.most is None or order < self.most else order
 
     def bits(self, layer: Layer) -> int:
-        """All bits that the heads of a layer give."""
+        """All bits that the heads of a layer can set."""
         return reduce(or_, (self.heads.get(b.head, 0) for b in layer.branches if b.head is not None), 0)
 
     def whole(self, value: dict[Mark, Any]) -> dict[Mark, Any]:
-        """The parts by what whole paths have: how they end no longer matters."""
+        """The parts by the features of whole paths: how they end no longer matters."""
         if not self.joints.width:
             return value
         parts: dict[Mark, list[Any]] = {}
@@ -256,7 +256,7 @@ class Marked:
 
 
 class MatrixRing(Protocol):
-    """The part of a ring of matrices that the walk uses (see :mod:`symcircuits.arrays.rings`)."""
+    """The operations of a ring of matrices that the walk uses (see :mod:`symcircuits.arrays.rings`)."""
 
     def matmul(self, a: Any, b: Any) -> Any:
         """Matrix product, over leading axes too."""
@@ -275,7 +275,7 @@ class Matrices:
     """Matrices over a ring: the walk is the frozen forward pass, exact where the ring is.
 
     ``matrices`` maps argument names (``W_V_L0H1``, ``A_L0H1``, ...) to arrays; biases are columns ``[d, 1]``.
-    ``known`` holds values of sources that need no multiplying, by name (an embedding is a look-up of rows).
+    ``known``: values of sources that need no multiplication, by name (an embedding is a look-up of rows).
     """
 
     __slots__ = ("known", "matrices", "ring")
@@ -306,7 +306,7 @@ class Matrices:
         return value
 
     def branch(self, branch: Branch, value: Any) -> Any:
-        """``left value right``, what stands left applied where it is narrow: a pattern in the head's value space."""
+        """``left value right``; the left factor is applied where it is narrow: a pattern in the head's value space."""
         cut = 0 if branch.head is None else len(branch.right) - 1
         value = self.chain(branch.right[:cut], value)
         for f in reversed(branch.left):
@@ -314,7 +314,7 @@ class Matrices:
         return self.scaled(branch.scales, self.chain(branch.right[cut:], value))
 
     def back(self, branch: Branch, reader: Any) -> Any:
-        """What is read of a value by what reads it behind a branch: ``left^T reader right^T``, times the multipliers.
+        """A reader, moved to before a branch: ``left^T reader right^T``, times the multipliers.
 
         The adjoint of :meth:`branch`, ``<reader, left value right> = <left^T reader right^T, value>``.
         """
@@ -329,13 +329,13 @@ class Matrices:
         return self.scaled(branch.scales, reader)
 
     def turned(self, head: Head | None, rows: Any) -> Any:
-        """Queries or keys of a head as they meet: row i times ``R_i`` where positions are rotary, else as they are."""
+        """Queries or keys of a head as they meet: row i times ``R_i`` if positions are rotary, else unchanged."""
         rotations = self.matrices.get(f"R_{head}")
         return rows if rotations is None else self.ring.matmul(rows[..., :, None, :], rotations)[..., :, 0, :]
 
     def add(self, values: Sequence[Any]) -> Any:
         """Their sum, in pairs."""
-        while len(values) > 1:  # one after the other, rounding would grow with their number
+        while len(values) > 1:  # adding one after the other, rounding would grow with their number
             pairs = [self.ring.add(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
             values = [*pairs, *values[len(values) // 2 * 2 :]]
         return values[0]
@@ -349,13 +349,13 @@ def walk_marked(
 ) -> dict[Mark, Any]:
     """:func:`walk` in a marked algebra, by the marks of whole paths; the empty sum is the empty dict.
 
-    ``needed``: bits without which no path is wanted. A part that lacks one that no head to come gives is dropped at
-    once, so that what stands last (the unembedding) acts on what is wanted alone.
+    ``needed``: the bits that every wanted path has. A part that lacks one which no later head sets is dropped at
+    once, so the last factors (the unembedding) act only on what is wanted.
     """
     if not needed or algebra.joints.width:
         found = walk(program, algebra, value)
         return _EMPTY if found is None else algebra.whole(found)
-    later = [*accumulate(map(algebra.bits, reversed(program)), or_, initial=0)]  # of the last layers, so many each
+    later = [*accumulate(map(algebra.bits, reversed(program)), or_, initial=0)]  # of the last layers, by how many
     for layer, to_come in zip(program, reversed(later[:-1]), strict=True):
         value = walk((layer,), algebra, value)
         value = {m: v for m, v in (value or _EMPTY).items() if not needed & ~(m.bits | to_come)}

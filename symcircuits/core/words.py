@@ -1,16 +1,16 @@
-"""Spaces, indices, matrix symbols and words: the types that refuse wrong products.
+"""Spaces, indices, matrix symbols and words: types that reject invalid products.
 
-Conventions (row convention): a residual stream is ``X: [n_context, d_model]``, one row a token; a head acts
+Conventions (row convention): a residual stream is ``X: [n_context, d_model]``, one row per token; a head acts
 as ``A X W_OV^T``; its scores are ``X W_QK X^T``. Every matrix knows its row and its column index. An index
-is a space and a side: what the stream holds is a *vector*, what reads the stream is a *reader* (a dual
-vector). Rule 1 of the three that words obey (the others: :mod:`symcircuits.core.rules`) is about products: two
+is a space and a side: a *vector* is written to the space, a *reader* (a dual vector) reads it.
+Rule 1 of the three that words obey (the others: :mod:`symcircuits.core.rules`) is about products: two
 indices contract when they belong to the same space and one is a vector, the other a reader; context and model
 indices also carry the point of the stream, and a reader at point r reads only what was written at a point s <= r
 (a head of layer l reads at l - 1 and writes at l). Source: own derivation from the definition of the transformer.
 
-Scalars stand before a word: the score scale, called by the label of its head, and multipliers, called by their names
+Scalars precede a word: the score scale, named by the label of its head, and multipliers, each by its name
 (``m_E`` of the embedding, ``r[L0]`` and ``r[M0]`` of what the attention and the MLP of a layer add, ``m_U`` of the
-logits): a word carries each once for every letter that brings it.
+logits): a word carries each once for every symbol that requires it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = [
 
 
 class IllTyped(ValueError):
-    """A product or word that the types refuse.
+    """A product or word that violates a rule.
 
-    ``rule`` is the rule broken (1 product, 2 word, 3 score); ``left`` and ``right`` are what met, as text.
+    ``rule`` is the rule (1 product, 2 word, 3 score); ``left`` and ``right`` are the two factors that met, as text.
 
     >>> from symcircuits.core.architecture import Head, attention_only
     >>> from symcircuits.core.programs import pattern
@@ -51,7 +51,7 @@ class IllTyped(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A vector space: its kind, and its owner where every head (or layer) has one of its own.
+    """A vector space: its kind, and its owner if every head (or layer) has its own.
 
     >>> str(Space("qk", "L0H1"))
     'query/key space of L0H1'
@@ -99,10 +99,10 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One side of a matrix: a space, vector or reader, and the point of the stream where that matters.
+    """One side of a matrix: a space, vector or reader, and the point of the stream if that matters.
 
-    ``mlp``: at that point a reader reads what the MLP between it and the point before reads, after the heads; a vector
-    is written by that MLP, or after it.
+    ``mlp``: a reader at that point reads the input of the MLP between it and the point before, after the heads; a
+    vector is written by that MLP, or after it.
     """
 
     space: Space
@@ -122,7 +122,7 @@ class Symbol:
 
     ``branch`` is the branch it names in a word (rule 2), if any; ``parts`` the product it abbreviates;
     ``entrywise`` the words whose entrywise product it is (a pattern without softmax, the inside of a bilinear MLP).
-    ``own`` says that the glyph is a name that somebody gave, to a readout (``"read"``) or to a source (``"part"``).
+    ``own``: the glyph is a name given by the user, to a readout (``"read"``) or to a source (``"part"``).
     """
 
     glyph: str
@@ -148,7 +148,7 @@ class Symbol:
 
     @property
     def argument(self) -> str:
-        """The name as a Python identifier, used for keyword arguments: ``W_OV_L0H1``."""
+        """The name as a Python identifier, used as keyword argument: ``W_OV_L0H1``."""
         if self.own:
             return f"{self.own}_{argument_of(self.glyph)}"
         return f"{self.glyph}_{self.label}" if self.label else self.glyph
@@ -186,7 +186,7 @@ class Factor:
 
     @property
     def marked(self) -> bool:
-        """Whether the transpose is written: it is not where the matrix is symmetric."""
+        """Whether the transpose is marked: not if the matrix is symmetric."""
         return self.transposed and self.symbol.glyph not in SYMMETRIC
 
     @property
@@ -196,7 +196,7 @@ class Factor:
 
 
 def quoted(name: str) -> str:
-    """A name that somebody gave, in text notation: in quotation marks where it is more than letters and digits.
+    """A user-supplied name in text notation: in quotation marks if it is more than letters and digits.
 
     >>> quoted("probe"), quoted("feature 12")
     ('probe', '"feature 12"')
@@ -208,7 +208,7 @@ def quoted(name: str) -> str:
 
 
 def argument_of(name: str) -> str:
-    """A name that somebody gave, as a part of an identifier: what cannot stand in one becomes ``_``.
+    """A user-supplied name as part of an identifier: invalid characters become ``_``.
 
     >>> argument_of("feature 12")
     'feature_12'
@@ -222,7 +222,7 @@ def transpose(factors: Iterable[Factor]) -> tuple[Factor, ...]:
 
 
 def contraction_fault(left: Index, right: Index) -> str:
-    """Why two indices do not contract; empty where they do (rule 1)."""
+    """Why two indices do not contract; empty if they do (rule 1)."""
     vector, reader = (right, left) if left.reader else (left, right)
     if left.reader == right.reader:
         kind = "readers" if left.reader else "vectors"
@@ -240,7 +240,7 @@ def contraction_fault(left: Index, right: Index) -> str:
 
 
 def product(factors: Sequence[Factor]) -> tuple[Factor, ...]:
-    """The factors, checked: every neighbouring pair contracts (rule 1), else :class:`IllTyped`."""
+    """The factors, checked: every neighbouring pair contracts (rule 1); otherwise raises :class:`IllTyped`."""
     for left, right in pairwise(factors):
         fault = contraction_fault(left.col, right.row)
         if fault:
@@ -263,7 +263,7 @@ def unfuse(factors: Iterable[Factor]) -> tuple[Factor, ...]:
 
 
 def fuse(factors: Iterable[Factor]) -> tuple[Factor, ...]:
-    """The inverse of :func:`unfuse`: neighbouring factors that have an abbreviation are replaced by it."""
+    """The inverse of :func:`unfuse`: neighbouring factors are abbreviated if possible."""
     out: list[Factor] = []
     for f in unfuse(factors):
         pair = _abbreviation(out[-1], f) if out else None
@@ -297,7 +297,7 @@ def ov_symbol(w_o: Symbol, w_v: Symbol) -> Symbol:
 
 
 def is_multiplier(scalar: str) -> bool:
-    """Whether a scalar is a multiplier, and no score scale."""
+    """Whether a scalar is a multiplier, not a score scale."""
     return scalar[:2] in ("m_", "r[")
 
 
@@ -307,16 +307,16 @@ def scalar_argument(scalar: str) -> str:
 
 
 def scalar_order(scalar: str) -> tuple[int, int, str]:
-    """What scalars are sorted by: score scales, ``m_E``, ``r`` layer by layer, ``m_U``."""
+    """The sort key of scalars: score scales, ``m_E``, ``r`` layer by layer, ``m_U``."""
     layer = int(scalar[3:-1]) if scalar[:2] == "r[" else 0
     return {"m_E": 1, "m_U": 3}.get(scalar, 2 if scalar[:2] == "r[" else 0), layer, scalar
 
 
 def multipliers_of(factors: Iterable[Factor], there: Iterable[str]) -> tuple[str, ...]:
-    """Which of the multipliers that are there the letters of a finished word bring, in order.
+    """The multipliers, of those present, that the symbols of a finished word require, in order.
 
-    ``t`` brings ``m_E``, a pattern ``A[L0H1]`` and ``b_O[L0]`` bring ``r[L0]``, ``mlp[L0]`` (or, multiplied out,
-    ``W_out[L0]`` or ``b_out[L0]``) brings ``r[M0]``, ``W_U`` and ``b_U`` bring ``m_U``.
+    ``t`` requires ``m_E``, a pattern ``A[L0H1]`` and ``b_O[L0]`` require ``r[L0]``, ``mlp[L0]`` (or, multiplied out,
+    ``W_out[L0]`` or ``b_out[L0]``) requires ``r[M0]``, ``W_U`` and ``b_U`` require ``m_U``.
     """
     brought = []
     for f in unfuse(factors):
@@ -331,9 +331,9 @@ def multipliers_of(factors: Iterable[Factor], there: Iterable[str]) -> tuple[str
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Word:
-    """A product of factors in order, with the scalars that stand before it: score scales and multipliers.
+    """A product of factors in order, with the scalars in front of it: score scales and multipliers.
 
-    The constructor checks rule 1. Equality is of what is multiplied: ``W_OV`` and ``W_O @ W_V`` are the same, and
+    The constructor checks rule 1. Words are compared as products: ``W_OV`` and ``W_O @ W_V`` are equal, and
     scalars commute.
 
     >>> from symcircuits.core.architecture import Head
@@ -351,7 +351,7 @@ class Word:
         try:
             factors = product(unfuse(self.factors))
         except IllTyped:
-            product(self.factors)  # the fault in the factors as they were written, where it is there to be seen
+            product(self.factors)  # the fault in the factors as written, if it is visible there
             raise
         object.__setattr__(self, "factors", factors)
         if len(self.scales) > 1:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.text import argument, brief, place, shown, whole
+from symcircuits.core.text import argument, brief, flag, place, whole
 from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
 
@@ -277,8 +277,7 @@ def norm(masked: bool = False) -> Measure:
     >>> bool(np.allclose(block.values, [np.linalg.norm(value) for value in values]))
     True
     """
-    if not isinstance(masked, bool):
-        raise TypeError(f"masked is True or False, not {shown(masked)}")
+    flag("masked", masked)
     return Measure(kind="masked norm" if masked else "norm")
 
 

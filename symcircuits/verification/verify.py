@@ -38,7 +38,7 @@ import numpy as np
 from symcircuits.core.architecture import Architecture, Head, architecture_of
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.programs import made_once
-from symcircuits.core.text import amount, argument, entries, need, shown, whole
+from symcircuits.core.text import amount, argument, entries, flag, need, shown, whole
 from symcircuits.core.words import IllTyped
 from symcircuits.model import Model, Run, random_model
 from symcircuits.model.tokens import read_tokens
@@ -104,8 +104,7 @@ def verify(
     need("verify", subject, Architecture, Model)
     start, architecture = time.perf_counter(), architecture_of("verify", subject)
     seed, max_terms = whole("seed", seed, 0), whole("max_terms", max_terms, 0)
-    if not isinstance(coq, bool):
-        raise TypeError(f"coq is True or False, not {shown(coq)}")
+    flag("coq", coq)
     asked, standing = _targets(architecture, targets), None if targets is not None else _standing(architecture)
     with made_once():
         expansions = [expand(architecture, t) for t in asked]

@@ -1,9 +1,9 @@
-"""Paths whose patterns and MLP outputs are multiplied out too: counted and numbered by arithmetic.
+"""Paths with patterns and MLP outputs multiplied out as well: counted and numbered by arithmetic.
 
-Without softmax the pattern of a head is a sum of masked score terms, and what a bilinear MLP writes is a sum of
-entrywise products. So a term of the logits is a path with a choice for every head on it, and for its source where
-that is an MLP: which pair of terms, again chosen to the end. A *tree* is such a path with its choices. How many trees
-a path has is a product, so that the walk counts them and a number finds its tree, at any size.
+Without softmax the pattern of a head is a sum of masked score terms, and the output of a bilinear MLP is a sum of
+entrywise products. So a term of the logits is a path with a choice for every head on it, and for its source if
+that is an MLP: which pair of terms, chosen recursively to the end. A *tree* is such a path with its choices. The
+number of trees of a path is a product, so the walk counts them and a number identifies its tree, at any size.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Choices", "Pair", "Side", "Tree", "Trees", "choices_of", "convolved"
 
 
 class Tree(NamedTuple):
-    """A path, and what its patterns and its source are made of.
+    """A path, and the terms chosen for its patterns and its source.
 
-    ``patterns``: for each head of the path (query tree, key tree), or None where its pattern is held fixed.
-    ``inside``: the same of the source where that is a bilinear MLP; None otherwise, and where it is its ``b_out``.
+    ``patterns``: for each head of the path (query tree, key tree), or None if its pattern is held fixed.
+    ``inside``: the same for a source that is a bilinear MLP; None for any other source, and for its ``b_out``.
     """
 
     path: Path
@@ -35,7 +35,7 @@ class Tree(NamedTuple):
 
     @property
     def degree(self) -> int:
-        """Number of sources of which it is made, its own and those of its patterns and of what is inside."""
+        """Number of sources in it: its own, and those in its patterns and in ``inside``."""
         pairs = [p for p in (*self.patterns, self.inside) if p is not None]
         return (self.inside is None) + sum(tree.degree for pair in pairs for tree in pair)
 
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The algebra of counts in which a head, and a bilinear MLP, stands for as many trees as it has choices."""
+    """The algebra of counts in which a head, or a bilinear MLP, counts as many trees as it has choices."""
 
     choices: Choices
 
@@ -70,14 +70,14 @@ class _Numbers:
 class Side:
     """The trees of one program, by mark: counted after every layer, and numbered by what the last layer adds first.
 
-    Within a mark: what was there before the layer, then its heads in order, the choices of the pattern before those of
-    what it moves, then its sources.
+    Within a mark: trees from before the layer, then its heads in order (the choices of the pattern before those of
+    the value that it moves), then its sources.
     """
 
     def __init__(self, choices: Choices, paths: Paths, known: Sequence[dict[Mark, int]] = ()) -> None:
         self.choices, self.paths = choices, paths
         algebra, value = paths.algebra(_Numbers(choices)), known[-1] if known else dict[Mark, int]()
-        self.tables: list[dict[Mark, int]] = [*known]  # of the first layers, where they were counted before
+        self.tables: list[dict[Mark, int]] = [*known]  # of the first layers, if already counted
         for layer in paths.program[len(known) :]:
             value = walk_marked((layer,), algebra, value or None)
             self.tables.append(dict(sorted(value.items())))
@@ -93,7 +93,7 @@ class Side:
         return sum(self.counts.values())
 
     def _steps(self, layer: int, mark: Mark) -> Iterator[Step]:
-        """How a tree of that mark may have come out of a layer, in order."""
+        """The last steps of trees of that mark, in order."""
         here = self.paths.program[layer]
         before = self.tables[layer - 1] if layer else {}
         if here.skip and mark in before:
@@ -134,7 +134,7 @@ class Side:
         raise AssertionError("every tree starts from a source")
 
     def rank(self, tree: Tree) -> tuple[Mark, int]:
-        """The mark of a tree and its number among those of that mark; ValueError where it is none of them."""
+        """The mark of a tree and its number among those of that mark; raises ValueError if it is not one of them."""
         heads, source = list(tree.path.heads), tree.path.source
         patterns = dict(zip(heads, tree.patterns, strict=True))
         mark: Mark | None = None
@@ -159,7 +159,7 @@ class Side:
         return mark, number
 
     def _mass_before(self, layer: int, after: Mark, found: Branch | Source | None, before: Mark | None) -> int:
-        """The mass of the steps that stand before the one that a tree takes."""
+        """The mass of the steps before the one that a tree takes."""
         mass = 0
         for step in self._steps(layer, after):
             if step.what == found and (isinstance(found, Source) or step.before == before):
@@ -174,7 +174,7 @@ class Trees:
 
     readout: Readout
     sides: tuple[Side, Side]
-    more: int = 0  # what is chosen beside the pairs: b_out
+    more: int = 0  # choices other than pairs: b_out
 
     @property
     def total(self) -> int:
@@ -183,7 +183,7 @@ class Trees:
 
 
 class Choices:
-    """What heads and MLPs of an architecture may be made of; made once for each (see :func:`choices_of`)."""
+    """The choices for heads and MLPs of an architecture; computed once for each (see :func:`choices_of`)."""
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
@@ -198,7 +198,7 @@ class Choices:
         return self._heads[head]
 
     def mlp(self, name: str) -> Trees:
-        """The choices of what a bilinear MLP writes: ``mlp[L0]``."""
+        """The choices for the output of a bilinear MLP: ``mlp[L0]``."""
         if name not in self._mlps:
             layer = _layer_of(name)
             more = int(f"b_out[L{layer}]" in self.architecture.biases)
@@ -206,7 +206,7 @@ class Choices:
         return self._mlps[name]
 
     def _trees(self, target: Readout, layer: int, more: int = 0) -> Trees:
-        """The two sides, which both begin with the stream before a layer: that is counted once for all."""
+        """The two sides, which both begin with the stream before a layer; that part is counted once for all."""
         known = self._before(layer)
         first, second = (Side(self, Paths(program, {}, {}), known) for program in target.sides)
         return Trees(target, (first, second), more)
@@ -219,30 +219,30 @@ class Choices:
 
     # --------------------------------------------------------------------------------------------- numbers
     def of_head(self, head: Head | None) -> int:
-        """How many choices a head's pattern has; one where there is none, or it is held fixed."""
+        """The number of choices for a head's pattern; one if it is held fixed or there is none."""
         return 1 if head is None or self.architecture.softmax else self.head(head).total
 
     def of_source(self, source: Source) -> int:
-        """How many choices a source has: more than one where it is a bilinear MLP."""
+        """The number of choices for a source: more than one if it is a bilinear MLP."""
         return self.mlp(source.name).total if self._opens(source) else 1
 
     def _opens(self, source: Source) -> bool:
         return source.kind == "mlp" and self.architecture.bilinear
 
     def pattern(self, head: Head, index: int) -> Pair | None:
-        """The choice with that number of a head's pattern."""
+        """The choice with that number for a head's pattern."""
         return None if self.architecture.softmax else _pair(self.head(head), index)
 
     def inside(self, source: Source, index: int) -> Pair | None:
-        """The choice with that number of a source."""
+        """The choice with that number for a source."""
         return _pair(self.mlp(source.name), index) if self._opens(source) else None
 
     def pattern_rank(self, head: Head, pair: Pair | None) -> int:
-        """The number of a choice of a head's pattern."""
+        """The number of a choice for a head's pattern."""
         return 0 if pair is None else _pair_rank(self.head(head), pair)
 
     def inside_rank(self, source: Source, pair: Pair | None) -> int:
-        """The number of a choice of a source; ``b_out`` of a bilinear MLP is the last."""
+        """The number of a choice for a source; ``b_out`` of a bilinear MLP is the last."""
         if not self._opens(source):
             return 0
         trees = self.mlp(source.name)
@@ -370,7 +370,7 @@ def _summed(values: Iterable[dict[int, int]]) -> dict[int, int]:
 
 
 def convolved(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
-    """Products of what has a degree: degrees add."""
+    """Products of values with a degree: degrees add."""
     total: dict[int, int] = {}
     for i, x in a.items():
         for j, y in b.items():

@@ -1,4 +1,4 @@
-"""One term of an expansion in which patterns and MLPs are multiplied out too: its name and its word."""
+"""One term of an expansion with patterns and MLPs multiplied out as well: its name and its word."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["UnfrozenTerm", "check_unfrozen", "opened"]
 class UnfrozenTerm(PrintedTerm):
     """One term: a path, or a pair of paths, with every pattern and bilinear MLP on it chosen to the end.
 
-    ``trees``: one a side. ``notation`` is that of ``text`` and ``latex()``; terms that differ in it alone are equal.
+    ``trees``: one per side. ``notation`` applies to ``text`` and ``latex()``; terms that differ in it alone are equal.
 
     >>> import symcircuits as sc
     >>> terms = sc.logits(sc.attention_only((1, 1), softmax=False, unembed=True)).unfrozen()
@@ -43,7 +43,7 @@ class UnfrozenTerm(PrintedTerm):
 
     @property
     def degree(self) -> int:
-        """Number of sources: how often, as a polynomial, it holds what enters the stream."""
+        """Number of sources: its degree, as a polynomial, in what enters the stream."""
         return sum(tree.degree for tree in self.trees)
 
     @property
@@ -53,7 +53,7 @@ class UnfrozenTerm(PrintedTerm):
 
     @property
     def inner(self) -> Iterator[UnfrozenTerm]:
-        """The terms of which its patterns and MLPs are made: terms of the scores of a head, or of what an MLP reads."""
+        """The terms chosen for its patterns and MLPs: terms of the scores of a head, or of what an MLP reads."""
         choices = choices_of(self.readout.architecture)
         for tree in self.trees:
             if tree.inside is not None:
@@ -97,7 +97,7 @@ def _word(target: Readout, trees: tuple[Tree, ...]) -> Word:
 
 
 def _factors(target: Readout, program: Program, tree: Tree) -> tuple[Factor, ...]:
-    """The factors of a path, its patterns and its source replaced by what they are made of."""
+    """The factors of a path, with its patterns and its source replaced by the terms chosen for them."""
     made = dict(zip(map(str, tree.path.heads), tree.patterns, strict=True))
     out: list[Factor] = []
     for f in path_factors(program, tree.path):
@@ -119,7 +119,7 @@ def opened(pattern: Symbol, target: Readout, pair: Pair) -> Symbol:
 
 
 def _opened_source(target: Readout, tree: Tree) -> tuple[Factor, ...]:
-    """What a bilinear MLP writes, of two trees that it reads; its ``b_out`` where there are none."""
+    """The output of a bilinear MLP for two trees that it reads; its ``b_out`` for none."""
     source: Source = tree.path.source
     trees = choices_of(target.architecture).mlp(source.name)
     if tree.inside is None:
@@ -139,7 +139,7 @@ def _inside(target: Readout, pair: tuple[Tree, ...]) -> tuple[Factor, ...]:
 
 
 def _plain_row(word: Word) -> Any:
-    """The row index of what comes out of an MLP: the context, at the point where the MLP reads."""
+    """The row index of an MLP's output: the context, at the point where the MLP reads."""
     row = word.row
     return replace(row, space=replace(row.space, kind="context", owner=""))
 
@@ -148,9 +148,9 @@ def _plain_row(word: Word) -> Any:
 def check_unfrozen(word: Word, architecture: Architecture, inside: bool = False) -> Word:
     """Return the word if it is a finished term, all the way down, else raise :class:`IllTyped`.
 
-    The rules of :func:`~symcircuits.core.rules.check_finished` hold for the word, and for every word in it; besides,
-    what stands for a pattern is the mask of its layer times a score of its own head, and what stands for the inside of
-    an MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
+    The rules of :func:`~symcircuits.core.rules.check_finished` apply to the word, and to every word in it; in addition,
+    what replaces a pattern is the mask of its layer times a score of its own head, and what replaces the inside of an
+    MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
     """
     ends = ("mlp",) if inside else ("model", "vocab_out")
     check_finished(word, scaled=architecture.scale, ends=ends, multipliers=architecture.multipliers)

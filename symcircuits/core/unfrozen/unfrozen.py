@@ -1,7 +1,7 @@
-"""Nothing frozen: patterns without softmax and bilinear MLPs multiplied out too, so that terms are polynomials.
+"""Nothing frozen: patterns without softmax and bilinear MLPs multiplied out as well, so terms are polynomials.
 
 ``unfrozen(expansion)`` is the sequence of all terms; each is a path in which the pattern of every head is replaced by
-one of the masked score terms of which it is the sum, and a bilinear MLP by one of its entrywise products, to the end.
+one of the masked score terms that sum to it, and a bilinear MLP by one of its entrywise products, recursively.
 Source: own derivation; Pearce et al. 2024 for the bilinear MLP as a sum over pairs.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Unfrozen", "UnfrozenTerm", "check_unfrozen", "still_held", "unfrozen
 
 
 def still_held(architecture: Architecture) -> str:
-    """What is held fixed where patterns and MLPs are multiplied out: ``nothing held fixed but MLPs and norms``.
+    """What is held fixed when patterns and MLPs are multiplied out: ``nothing held fixed but MLPs and norms``.
 
     >>> import symcircuits as sc
     >>> still_held(sc.attention_only((1,), norm="LN", softmax=False))
@@ -38,11 +38,12 @@ def still_held(architecture: Architecture) -> str:
 
 @final
 class Unfrozen(TermSequence[UnfrozenTerm]):
-    """All terms of an expansion with its patterns and MLPs multiplied out too: exactly counted, numbered by arithmetic.
+    """All terms of an expansion with its patterns and MLPs multiplied out: exactly counted, numbered by arithmetic.
 
-    Order of terms, stable across versions: by the order of the path (of both sides), then as the recursion adds them,
-    layer by layer; within one head the choices of its pattern first. For scores query side major, key side minor.
-    Conditions of the expansion look at the path, not at what its patterns are made of.
+    Order of terms, stable across versions: by the order of the path (of both sides), then in the order of the
+    recursion, layer by layer; within one head the choices of its pattern come first. For scores query side major, key
+    side minor.
+    Conditions of the expansion apply to the path, not to the terms in its patterns.
 
     >>> import symcircuits as sc
     >>> arch = sc.transformer((1, 1), softmax=False, mlps=[0], bilinear=True)
@@ -78,16 +79,16 @@ class Unfrozen(TermSequence[UnfrozenTerm]):
 
     # --------------------------------------------------------------------------------------------- counting
     def counts_by_degree(self) -> dict[int, int]:
-        """Number of terms by degree, the number of sources of which they are made."""
+        """Number of terms by degree, the number of sources in them."""
         return degrees(self.expansion)
 
     @property
     def max_degree(self) -> int:
-        """The largest degree of a term of the whole expansion: three times as large with every layer of heads."""
+        """The largest degree of a term of the whole expansion: it triples with every layer of heads."""
         return max_degree(self.readout)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is of the same expansion."""
+        """Whether it belongs to the same expansion."""
         return self.expansion == other.expansion if isinstance(other, Unfrozen) else NotImplemented
 
     def __hash__(self) -> int:
@@ -114,7 +115,7 @@ class Unfrozen(TermSequence[UnfrozenTerm]):
                 yield self._term(marks, i)
 
     def index(self, term: UnfrozenTerm) -> int:
-        """The number of a term; ValueError when it is not in this expansion."""
+        """The number of a term; raises ValueError if it is not in this expansion."""
         if not isinstance(term, UnfrozenTerm) or term.readout != self.readout:
             raise ValueError(f"{term!r} is not a term of this expansion ({self.target} of {self.architecture})")
         places = [side.rank(tree) for side, tree in zip(self.sides, term.trees, strict=True)]
@@ -136,16 +137,16 @@ class Unfrozen(TermSequence[UnfrozenTerm]):
         return f"<Unfrozen {self.target}{chosen}: {amount(self.count, 'term')} ({self.architecture})>"
 
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Unfrozen:
-        """The same terms, printed in another notation, with other names for symbols; ValueError as in ``Notation``."""
+        """The same terms in another notation, with other names for symbols; raises ValueError as ``Notation`` does."""
         return Unfrozen(self.expansion.written(notation, symbols))
 
 
 def unfrozen(expansion: Expansion) -> Unfrozen:
-    """The terms of an expansion with nothing held fixed but norms: patterns and bilinear MLPs multiplied out too.
+    """The terms of an expansion with only the norms held fixed: patterns and bilinear MLPs are multiplied out.
 
-    For models without softmax (``softmax=False``: ``A = mask * scores``, entry by entry, so that what a layer writes is
-    of degree 3 in its stream) and with bilinear MLPs (``((X W_in^T) * (X W_gate^T)) W_out^T``, degree 2). What a
-    model has beside, a softmax or MLPs with an activation, stays as it is, one letter. Raises ValueError where nothing
+    For models without softmax (``softmax=False``: ``A = mask * scores``, entry by entry, so the output of a layer is of
+    degree 3 in its stream) and with bilinear MLPs (``((X W_in^T) * (X W_gate^T)) W_out^T``, degree 2). Patterns with a
+    softmax and MLPs with an activation stay as they are, one symbol each. Raises ValueError if nothing
     can be multiplied out. Source: own derivation; Pearce et al. 2024 (bilinear MLPs).
 
     >>> import symcircuits as sc
@@ -163,9 +164,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
             f"terms; describe a model with {setting('softmax', False)} or {setting('bilinear', True)}"
         )
     if arch.attachments:
-        raise ValueError(
-            f"with {arch.attachments[0]} attached, terms are those of expand: patterns and MLPs stay fixed"
-        )
+        raise ValueError(f"with {arch.attachments[0]} attached, patterns and MLPs cannot be multiplied out: use expand")
     if any(c.kind == "sequence" for c in expansion.clauses):
         raise ValueError("terms with nothing held fixed cannot be selected by a sequence of heads; use through(...)")
     return Unfrozen(expansion)
