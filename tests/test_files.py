@@ -180,5 +180,5 @@ def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
     with pytest.raises(FileExistsError, match="it is a file, not a folder"):
         make_folder(tmp_path / "file")
-    with pytest.raises(OSError, match="cannot make the folder"):
+    with pytest.raises(OSError, match="cannot create the folder"):
         make_folder(tmp_path / "file" / "below")

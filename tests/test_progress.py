@@ -97,7 +97,7 @@ def test_python_may_ask_for_a_bar(clock: list[float], monkeypatch: pytest.Monkey
         seen = screen(monkeypatch, terminal=False)
         work(False)
         assert seen.getvalue() == ""
-        with pytest.raises(TypeError, match=r"progress is True, or a function of what, done and total, not 3"):
+        with pytest.raises(TypeError, match=r"progress must be True or a function of what, done and total, not 3"):
             work(3)
 
 

@@ -323,7 +323,7 @@ def test_a_corrupted_note_is_refused(tmp_path: Path, corrupt: Any) -> None:
     beside.write_text(json.dumps(corrupt(json.loads(beside.read_text()))))
     changed = beside.read_text()
     with pytest.raises(
-        ValueError, match=r"a.csv.part.json cannot be believed: .* remove it and the part to begin anew"
+        ValueError, match=r"a.csv.part.json is not valid: .* remove it and the part to start anew"
     ):
         scores().export(file, resume=True)
     assert (part.read_bytes(), beside.read_text()) == (before, changed)
@@ -584,7 +584,7 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
     [
         (DEEP, "a.csv", {}, OverflowError, "23,298,085,122,481 terms are too many to write"),
         (DEEP.order(5, 6), "a.csv", {}, OSError, r"cannot write .*a.csv: about [\d.]+ [GT]B are needed, and .* free"),
-        (DEEP, "a.txt", {}, ValueError, "a.txt: the ending says the format; write .csv, .jsonl, .arrow, .parquet"),
+        (DEEP, "a.txt", {}, ValueError, "a.txt: the file name must end in .csv, .jsonl, .arrow, .parquet"),
         (DEEP, "no/a.csv", {}, OSError, "the folder .*no does not exist"),
         (DEEP, "a.csv", {"columns": ["name"]}, ValueError, "there is no column 'name'; the columns are number, order"),
         (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is given twice"),

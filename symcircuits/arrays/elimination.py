@@ -10,14 +10,14 @@ __all__ = ["eliminated", "inverse", "inverses"]
 
 
 def inverse(matrix: Array, p: int) -> Array | None:
-    """The inverse of a matrix modulo p; None when there is none."""
+    """The inverse of a matrix modulo p; None if there is none."""
     k = len(matrix)
     reduced, rank = eliminated(np.concatenate([matrix, np.eye(k, dtype=np.int64)], -1), p, k)
     return reduced[:, k:] if rank == k else None
 
 
 def inverses(matrices: Array, p: int) -> Array:
-    """The inverses of matrices modulo p, one after the other; ValueError when one has none."""
+    """The inverses of matrices modulo p, one after the other; raises ValueError if one has none."""
     found = [inverse(matrix, p) for matrix in matrices]
     there = [f for f in found if f is not None]
     if len(there) < len(found):

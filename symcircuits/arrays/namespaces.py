@@ -1,7 +1,7 @@
-"""Arrays of other libraries: PyTorch, JAX, CuPy and whatever else follows the array API standard.
+"""Arrays of other libraries: PyTorch, JAX, CuPy and any other that follows the array API standard.
 
-Nothing here imports such a library: an array says which it is of, by ``__array_namespace__`` or by array-api-compat
-(extra ``arrays``), which has the standard's functions for those that lack some, as PyTorch does. Source: the Python
+No such library is imported here: an array names its own, by ``__array_namespace__`` or through array-api-compat
+(extra ``arrays``), which supplies the standard's functions that a library lacks, as PyTorch does. Source: the Python
 array API standard, 2023.12.
 """
 
@@ -21,9 +21,9 @@ __all__ = ["Namespace", "kind_of", "namespace_of"]
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """Matrices as arrays of one library on one device in one type; as a ring, what the walk multiplies and adds with.
+    """Matrices as arrays of one library, device and type; as a ring, with the operations that the walk uses.
 
-    ``xp``: the functions of the standard; ``device`` None: not known, as while JAX compiles.
+    ``xp``: the functions of the standard; ``device`` None: unknown, as while JAX compiles.
 
     >>> ring = namespace_of(np.eye(2, dtype=np.float32))
     >>> ring.matmul(ring.ones((1, 2)), Diagonal(ring.asarray([3, 5]))).tolist(), ring.dtype
@@ -35,20 +35,20 @@ class Namespace:
     dtype: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of, (self.zeros((0,)),)  # a library does not pickle, its arrays do
+        return _of, (self.zeros((0,)),)  # a library cannot be pickled, its arrays can
 
     def __str__(self) -> str:
         at = "" if self.device is None else f" on {self.device}"
         return f"{_library(self.xp)}, {_short(self.dtype)}{at}"
 
     def asarray(self, x: Any) -> Any:
-        """``x`` (NumPy's, or numbers) as an array here; ValueError where the library makes another type of it."""
+        """``x`` (NumPy's, or numbers) as an array here; raises ValueError if the library gives it another type."""
         copy = np.array(x)  # a copy: some libraries share memory, and a run's arrays cannot be written to
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of JAX, which warns that it takes another type; that is an error below
+            warnings.simplefilter("ignore")  # JAX warns that it uses another type; that is an error below
             try:
                 found = self.xp.asarray(copy, dtype=self.dtype, device=self.device)
-            except (TypeError, RuntimeError) as fault:  # a device that has no such numbers, or no memory
+            except (TypeError, RuntimeError) as fault:  # the device lacks the type, or the memory
                 raise ValueError(f"{self} takes no array of shape {list(copy.shape)}: {fault!s:.200}") from None
         if found.dtype != self.dtype:
             hint = "; it needs jax_enable_x64 for float64" if "jax" in self.xp.__name__ else ""
@@ -57,7 +57,7 @@ class Namespace:
         return found
 
     def whole(self, x: Any) -> Any:
-        """Whole numbers (NumPy's) as an array here."""
+        """Integers (NumPy's) as an array here."""
         return self.xp.asarray(np.array(x), device=self.device)
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
@@ -77,7 +77,7 @@ class Namespace:
         return scalar * a
 
     def transpose(self, a: Any) -> Any:
-        """The last two axes swapped; what norms multiply with is symmetric."""
+        """The last two axes swapped; the matrices of norms are symmetric."""
         return a if isinstance(a, (Diagonal, Centring)) else self.xp.matrix_transpose(a)
 
     def matmul(self, a: Any, b: Any) -> Any:
@@ -100,18 +100,18 @@ class Namespace:
         return a if tuple(a.shape) == shape else self.xp.broadcast_to(a, shape)
 
     def finite(self, a: Any) -> bool:
-        """Whether all numbers of an array are finite; ValueError where that cannot be seen yet."""
+        """Whether all numbers of an array are finite; raises ValueError if that cannot be known yet."""
         try:
-            # A sum is finite where all are, but for overflow of the sum itself: only then is each looked at.
+            # A finite sum means that all are finite. The sum itself may overflow: then each number is checked.
             return bool(self.xp.isfinite(self.xp.sum(a))) or bool(self.xp.all(self.xp.isfinite(a)))
         except (TypeError, RuntimeError, NotImplementedError) as fault:
             raise ValueError(
-                f"whether numbers are finite cannot be seen here ({type(fault).__name__}), as while a library compiles "
-                "or maps a function, or has no numbers yet; give finite=False to Tensors, and look at the result"
+                f"cannot tell here whether numbers are finite ({type(fault).__name__}), as while a library compiles "
+                "or maps a function, or has no numbers yet; give finite=False to Tensors, and check the result"
             ) from None
 
     def place(self, a: Any) -> list[int]:
-        """Where the first number that is not finite stands."""
+        """The position of the first number that is not finite."""
         bad = ~self.xp.isfinite(self.xp.reshape(a, (-1,)))
         first = int(self.xp.argmax(self.xp.astype(bad, self.xp.int32)))
         return [int(i) for i in np.unravel_index(first, tuple(a.shape))]
@@ -126,7 +126,7 @@ class Namespace:
             return False
 
     def takes(self, name: str, a: Any) -> Any:
-        """An array that is of this library, on this device and of this type; else ValueError that says what it is."""
+        """An array of this library, device and type; otherwise raises ValueError, which says what it is."""
         seen = kind_of(name, a)
         if seen.xp is not self.xp:
             raise ValueError(f"{name} is an array of {_library(seen.xp)}, but the others are of {_library(self.xp)}")
@@ -146,8 +146,8 @@ def _of(array: Any) -> Namespace:
 def namespace_of(like: Any, *, device: Any = None, dtype: Any = None) -> Namespace:
     """The library, device and type of an array, or of a library (``torch``, ``jax.numpy``, ``cupy``) itself.
 
-    ``dtype`` (or its name) and ``device`` in place of the array's. Raises TypeError on what is neither, ValueError
-    where the type is not one of real floating-point numbers.
+    ``dtype`` (or its name) and ``device`` override the array's. Raises TypeError if it is neither, ValueError if the
+    type is not one of real floating-point numbers.
 
     >>> namespace_of(np, dtype="float32").dtype
     dtype('float32')
@@ -174,7 +174,7 @@ def namespace_of(like: Any, *, device: Any = None, dtype: Any = None) -> Namespa
 
 
 def kind_of(name: str, array: Any) -> Namespace:
-    """The library, device and type of an array of real floating-point numbers; TypeError where it is none."""
+    """The library, device and type of an array of real floating-point numbers; raises TypeError on anything else."""
     xp, at = _standard(name, array), getattr(array, "device", None)
     if not xp.isdtype(array.dtype, "real floating"):
         raise TypeError(f"{name} must hold floating-point numbers, not {_short(array.dtype)}")
@@ -201,7 +201,7 @@ def _standard(name: str, array: Any) -> Any:
         return array_namespace(array)
     except TypeError:
         raise TypeError(
-            f"{name} is a {type(array).__name__}, which is of no library that follows the array API standard"
+            f"{name} is a {type(array).__name__}, whose library does not follow the array API standard"
         ) from None
 
 

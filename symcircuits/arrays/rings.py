@@ -2,8 +2,8 @@
 
 A formula for matrices uses only products, sums and multiples by scalars, so it can be computed over any ring.
 Over a prime field every result is exact: two formulas either agree or they do not. Scalars and matrices are
-NumPy arrays; axes before the last two are batch axes and broadcast. Not part of any published interface; the
-splitting of products is the usual one for fixed-width integers.
+NumPy arrays; axes before the last two are batch axes and broadcast. Not a published interface; products are split
+in the usual way for fixed-width integers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST = 2**62  # two elements of a larger field could not be added in int64
 
 
 class Ring(Protocol):
-    """What a formula for matrices needs: :class:`Floats` and :class:`PrimeField` have it."""
+    """The operations that a formula for matrices needs: :class:`Floats` and :class:`PrimeField` have them."""
 
     def asarray(self, x: Any) -> Array:
         """The elements of the ring that ``x`` stands for."""
@@ -53,12 +53,12 @@ class Ring(Protocol):
 class PairwiseSum:
     """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only.
 
-    What sums round off is below what terms themselves do, so carrying it along would bring nothing nearer to a forward
+    Sums round less than the terms themselves, so compensated summation would bring the result no nearer to a forward
     pass, at three times the cost (measured: ``tests/benchmarks/bench_accuracy.py``).
 
     >>> total = PairwiseSum()
     >>> for _ in range(16):
-    ...     total.add(0.1)  # one after the other they are 1.6000000000000003
+    ...     total.add(0.1)  # added one after the other they make 1.6000000000000003
     >>> total.value
     1.6
     """
@@ -68,7 +68,7 @@ class PairwiseSum:
         self.count = 0
 
     def add(self, array: Any) -> None:
-        """Take up one more array."""
+        """Add one more array."""
         self.count += 1
         carry = self.count
         while not carry & 1:
@@ -98,7 +98,7 @@ def transpose(a: Array) -> Array:
 class Floats:
     """Matrices of floating-point numbers; ``random`` draws from the standard normal distribution.
 
-    Raises ValueError when ``dtype`` is not a real floating-point type.
+    Raises ValueError if ``dtype`` is not a real floating-point type.
 
     >>> Floats().matmul(np.eye(2), np.array([[1.0], [2.0]])).tolist()
     [[1.0], [2.0]]
@@ -149,8 +149,8 @@ class PrimeField:
 
     For ``p < 2**31`` a product is split, ``a b = (a >> 16) b 2**16 + (a & 0xffff) b``, so that every partial sum
     stays below ``2**47 * 2**15 = 2**62``: nothing overflows at any inner dimension up to ``2**15``. A larger
-    prime goes through Python's own integers, exact at any size and some fifty times slower. Raises
-    ValueError when p is not a prime, on numbers that are not whole, and on an inner dimension above ``2**15``.
+    prime uses Python's own integers, exact at any size and some fifty times slower. Raises
+    ValueError if p is not a prime, on numbers that are not integers, and on an inner dimension above ``2**15``.
 
     >>> PrimeField(7).matmul(np.array([[3, 5]]), np.array([[4], [6]])).item()  # 42 = 6 * 7
     0

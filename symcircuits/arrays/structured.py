@@ -1,6 +1,6 @@
-"""Matrices of norms that are never written out: a diagonal, and the projection that centres rows.
+"""Matrices of norms, never written out: a diagonal, and the projection that centres rows.
 
-They multiply arrays with ``@`` from either side, and are their own transposes; ``numpy.asarray`` writes them out.
+They multiply arrays with ``@`` from either side, and are their own transposes; ``numpy.asarray`` makes them dense.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 @final
 class Diagonal:
-    """``diag(v)`` for ``v [..., n]``: as cheap as what it does, scaling rows or columns.
+    """``diag(v)`` for ``v [..., n]``: multiplies by scaling rows or columns.
 
     >>> np.ones((2, 2)) @ Diagonal(np.array([1.0, 3.0]))
     array([[1., 3.],
@@ -25,14 +25,14 @@ class Diagonal:
     """
 
     __slots__ = ("entries",)
-    __array_ufunc__ = None  # so that array @ Diagonal comes here
+    __array_ufunc__ = None  # so array @ Diagonal is handled here
 
     def __init__(self, entries: Array) -> None:
         self.entries = entries
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the matrix."""
+        """The shape of the matrix."""
         return (*self.entries.shape, self.entries.shape[-1])
 
     def swapaxes(self, first: int, second: int) -> Diagonal:
@@ -66,7 +66,7 @@ class Centring:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the matrix."""
+        """The shape of the matrix."""
         return (self.d, self.d)
 
     def swapaxes(self, first: int, second: int) -> Centring:

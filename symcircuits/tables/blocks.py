@@ -1,4 +1,4 @@
-"""Terms as integer arrays in blocks: any expansion, in its own order, from any number on, in constant memory."""
+"""Terms as integer arrays in blocks: any expansion, in its own order, from any number, in constant memory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["COMPOSITIONS", "Census", "OrderRun", "TermBlock", "blocks", "composi
 
 COMPOSITIONS: Final = ("none", "V", "Q", "K", "QK")  # by code
 BLOCK = 1 << 16
-MAX_KEYS = 1 << 16  # key paths that are held at once; more are streamed for each query path
-MAX_KEY_SETS = 8  # different selections of key paths that are held
+MAX_KEYS = 1 << 16  # key paths kept at once; more are streamed for each query path
+MAX_KEY_SETS = 8  # different selections of key paths kept
 FEW = 64
-MAX_CLAUSES = 62  # conditions of a selection: a bit each of an int64
+MAX_CLAUSES = 62  # conditions of a selection: one bit of an int64 each
 
 
 class KeyPaths(NamedTuple):
@@ -45,7 +45,7 @@ class KeyPaths(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Terms ``at`` to ``end`` of a block: the same key paths, from ``key`` on, behind one query path after another."""
+    """Terms ``at`` to ``end`` of a block: the same key paths, from ``key`` on, after one query path after another."""
 
     at: int
     end: int
@@ -55,12 +55,12 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermBlock:
-    """Consecutive terms of an expansion, from number ``start`` on, as arrays of small integers, one entry a term.
+    """Consecutive terms of an expansion, from number ``start`` on, as arrays of small integers, one entry per term.
 
-    For each side (one, or query and key): ``heads[side] [n, layers]`` the head on each layer, -1 where it is skipped;
-    ``sources[side] [n]`` the place of the source in ``expansion.sources``; ``orders[side] [n]``. ``composition [n]``
-    is a place in ``COMPOSITIONS``. Arrays may be views of what other blocks use: they are read-only. ``spans``: where
-    the same key paths come again and again.
+    For each side (one, or query and key): ``heads[side] [n, layers]`` the head in each layer, -1 if it is skipped;
+    ``sources[side] [n]`` the index of the source in ``expansion.sources``; ``orders[side] [n]``. ``composition [n]``
+    is an index in ``COMPOSITIONS``. Arrays are read-only: they may be views shared with other blocks. ``spans``: where
+    the same key paths are repeated.
 
     >>> import symcircuits as sc
     >>> block = next(sc.scores(sc.attention_only((2, 2)), "L1H0").blocks())
@@ -92,7 +92,7 @@ class TermBlock:
 
     @property
     def numbers(self) -> Any:
-        """The number of each term, ``[n]``: int64, or Python integers where those do not suffice."""
+        """The number of each term, ``[n]``: int64, or Python integers if those are too small."""
         import numpy as np
 
         end = self.start + len(self)
@@ -137,22 +137,22 @@ class TermBlock:
         return printed(self, self._notation(notation), "latex")
 
     def joined(self, what: str, between: bytes = b"\n", escape: Callable[[str], str] = str) -> bytes:
-        """All of ``label``, ``text`` or ``latex`` in UTF-8, with something between two: faster than one by one.
+        """All of ``label``, ``text`` or ``latex`` in UTF-8, with a separator: faster than one by one.
 
-        ``escape`` is applied to parts of them, so it must treat every character by itself.
+        ``escape`` is applied to parts of them, so it must treat every character separately.
         """
         from symcircuits.tables.printing import joined
 
         return joined(self, None if what == "label" else self.expansion.notation, what, between, escape)
 
     def pieces(self, what: str, escape: Callable[[str], str] = str) -> list[list[bytes]]:
-        """As :meth:`joined`, but term by term: one list, or two whose items make the strings, one after the other."""
+        """As :meth:`joined`, but term by term: one list, or two whose items, put together, make the strings."""
         from symcircuits.tables.printing import pieces
 
         return pieces(self, None if what == "label" else self.expansion.notation, what, escape)
 
     def meetings(self, what: str) -> Any:
-        """Numbers ``[n]`` that differ where the first of two lists of :meth:`pieces` may differ for one query path."""
+        """Numbers ``[n]``, different if the first of two lists of :meth:`pieces` may differ for one query path."""
         from symcircuits.tables.printing import meetings
 
         return meetings(self, None if what == "label" else self.expansion.notation, what)
@@ -161,7 +161,7 @@ class TermBlock:
         return self.expansion.notation if notation is None else readout_notation(self.expansion.readout, notation)
 
     def census(self) -> Census:
-        """How many terms of each order and type there are, counted from the heads themselves."""
+        """The number of terms of each order and type, counted from the heads themselves."""
         import numpy as np
 
         layers = max(side.shape[1] for side in self.heads)
@@ -175,7 +175,7 @@ class TermBlock:
 
 
 class Census:
-    """How many terms have which orders (of each side), and so of which order and composition type."""
+    """The number of terms for each combination of orders (of the sides), and so for each order and type."""
 
     __slots__ = ("by_orders",)
 
@@ -218,7 +218,7 @@ class Census:
 
 
 def composition_code(orders: tuple[int, ...]) -> int:
-    """The place in ``COMPOSITIONS`` of the type of a term with these orders."""
+    """The index in ``COMPOSITIONS`` of the type of a term with these orders."""
     if len(orders) == 1:
         return int(orders[0] >= 2)
     q, k = int(orders[0] > 0), int(orders[1] > 0)
@@ -226,7 +226,7 @@ def composition_code(orders: tuple[int, ...]) -> int:
 
 
 def composition_codes(orders: tuple[Any, ...]) -> Any:
-    """The same of many terms, ``[n]``."""
+    """The same for many terms, ``[n]``."""
     if len(orders) == 1:
         return (orders[0] >= 2).astype("int8")
     q, k = ((o > 0).view("int8") for o in orders)
@@ -236,9 +236,9 @@ def composition_codes(orders: tuple[Any, ...]) -> Any:
 def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[TermBlock]:
     """The terms ``start`` to ``stop`` of an expansion in blocks of ``size`` (the last may be smaller), in its order.
 
-    Any selection, at any depth; memory is bounded by the block, not by the number of terms. Work splits by ranges:
+    Works for any selection at any depth; the block, not the number of terms, bounds the memory. Ranges split the work:
     the blocks of ``start=a, stop=b`` and ``start=b, stop=c`` are the terms of ``start=a, stop=c``. Raises ValueError
-    on what is not a range of terms, TypeError on what is not an Expansion. Source: own derivation.
+    if it is not a range of terms, TypeError if it is not an Expansion. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> deep = sc.logits(sc.attention_only((12,) * 12)).through("L3H7")
@@ -258,7 +258,7 @@ def _not_too_many(expansion: Expansion) -> None:
 
 
 def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
-    """The numbers from ``start`` to ``stop`` (None: the end); ValueError where they are not numbers of terms.
+    """The numbers from ``start`` to ``stop`` (None: the end); raises ValueError if they are not numbers of terms.
 
     >>> import symcircuits as sc
     >>> range_of(sc.logits(sc.attention_only((2, 2))), 4, None)
@@ -297,8 +297,8 @@ def _blocks(expansion: Expansion, size: int, start: int, stop: int) -> Iterator[
 class OrderRun(NamedTuple):
     """Consecutive terms, ``terms`` of them, by their orders alone.
 
-    Of one side: all of ``order``. Of scores: query paths of ``order``, each times the same key paths, whose orders come
-    in ``keys``, (order, how many) one after the other; from the pair ``skip`` on.
+    For one side: all of ``order``. For scores: query paths of ``order``, each times the same key paths, whose orders
+    are in ``keys`` as runs (order, length); starting at the pair ``skip``.
     """
 
     order: int
@@ -308,7 +308,7 @@ class OrderRun(NamedTuple):
 
 
 def order_runs(expansion: Expansion, start: int, stop: int) -> Iterator[OrderRun]:
-    """The orders of the terms of a range, in their order, none of them listed.
+    """The orders of the terms of a range, in their order, without listing the terms.
 
     >>> import symcircuits as sc
     >>> for run in order_runs(sc.scores(sc.attention_only((2, 2)), "L1H0"), 1, 9):
@@ -325,7 +325,7 @@ def order_runs(expansion: Expansion, start: int, stop: int) -> Iterator[OrderRun
 
 
 def _alike(expansion: Expansion) -> bool:
-    """Whether paths of one order are all continued by the same key paths: no condition tells them apart."""
+    """Whether all paths of one order combine with the same key paths: no condition distinguishes them."""
     bits = (bit for side in expansion.sides for bits in (side.head_bits, side.name_bits) for bit in bits.values())
     return len(expansion.sides) == 1 or not any(bits)
 
@@ -351,7 +351,7 @@ def _runs_by_path(expansion: Expansion, start: int) -> Iterator[OrderRun]:
 
 
 class _Canvas(NamedTuple):
-    """The arrays of a block while they are filled: heads ``[layers, n]``, sources and orders of each side."""
+    """The arrays of a block being filled: heads ``[layers, n]``, sources and orders of each side."""
 
     heads: tuple[Any, ...]
     sources: tuple[Any, ...]
@@ -369,7 +369,7 @@ class _Canvas(NamedTuple):
 
 
 class _One(NamedTuple):
-    """A chunk of one side; of scores with one query path that stands before all of it."""
+    """A chunk of one side; for scores, with the query path that precedes all of it."""
 
     side: int
     chunk: Chunk
@@ -392,7 +392,7 @@ class _One(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Query paths of one order times a selection of key paths, from the pair ``skip`` on."""
+    """Query paths of one order times a selection of key paths, starting at the pair ``skip``."""
 
     order: int
     heads: Any
@@ -421,7 +421,7 @@ class _Pairs(NamedTuple):
 
 
 def _spread(out: Any, values: Any, period: int, skip: int) -> None:
-    """Write each value ``period`` times, but the first ``skip`` times less."""
+    """Write each value ``period`` times, the first one ``skip`` times less."""
     n = out.size
     if period < FEW:
         out[:] = values[: (skip + n - 1) // period + 1].repeat(period)[skip : skip + n]
@@ -436,7 +436,7 @@ def _spread(out: Any, values: Any, period: int, skip: int) -> None:
 
 
 class _Maker:
-    """Makes the pieces of which blocks consist."""
+    """Makes the pieces that blocks consist of."""
 
     def __init__(self, expansion: Expansion, size: int) -> None:
         self.expansion, self.size = expansion, size
@@ -465,7 +465,7 @@ class _Maker:
             skip = 0
 
     def _pairs(self, chunk: Chunk, skip: int) -> Iterator[_One | _Pairs]:
-        """The query paths of a chunk, those with the same marks together, times the key paths that go with them."""
+        """The query paths of a chunk, grouped by their marks, times the key paths that combine with them."""
         import numpy as np
 
         n, bits = len(chunk), chunk.table.bits
@@ -488,7 +488,7 @@ class _Maker:
             skip = 0
 
     def _keys(self, query: Mark) -> tuple[PathTables, KeyPaths | None]:
-        """The key paths that go with query paths of a mark: their tables, and all of them where they are few."""
+        """The key paths that combine with query paths of a mark: their tables, and all of them if they are few."""
         wanted = frozenset(self.expansion._key_weights(query))
         found = self._key_sets.get(wanted)
         if found is None:

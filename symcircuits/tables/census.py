@@ -1,4 +1,4 @@
-"""How many terms an expansion enumerates, of which orders and types; range by range, by any workers."""
+"""How many terms an expansion enumerates, by order and type; range by range, by any workers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from symcircuits.work.workers import WorkerPool, as_it_is
 
 __all__ = ["census"]
 
-EACH = 1 << 22  # terms of a range that a worker is given
+EACH = 1 << 22  # terms in a worker's range
 
 
 def census(expansion: Expansion, start: int = 0, stop: int | None = None, *, workers: Any = None) -> Census:
     """The terms from ``start`` to ``stop``, enumerated and counted by the heads that each goes through.
 
-    Nothing is taken from ``expansion.counts_by_order()`` and its like, so the two check each other. ``workers`` (see
-    :class:`~symcircuits.work.workers.WorkerPool`) are given ranges of terms; counts do not depend on who counts.
+    Nothing is taken from ``expansion.counts_by_order()`` and similar methods, so the two check each other. ``workers``
+    (see :class:`~symcircuits.work.workers.WorkerPool`) count ranges of terms; the counts do not depend on them.
 
     >>> import symcircuits as sc
     >>> e = sc.scores(sc.attention_only((12, 12, 12)), "L2H0")
@@ -30,7 +30,7 @@ def census(expansion: Expansion, start: int = 0, stop: int | None = None, *, wor
         for block in expansion.blocks(start=start, stop=stop):
             total += block.census()
         return total
-    expansion.blocks()  # refuses what it would refuse
+    expansion.blocks()  # raises its errors early
     terms = range_of(expansion, start, stop)
     cuts = ((a, min(a + EACH, terms.stop)) for a in terms[::EACH])
     with WorkerPool(workers) as crew:

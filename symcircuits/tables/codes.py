@@ -1,7 +1,7 @@
-"""The paths of one side as codes of their source and layers, from which anything made of parts can be looked up.
+"""The paths of one side as codes of their source and layers, with which anything made of parts can be looked up.
 
-The word of a path is ``left_n .. left_1 source right_1 .. right_n``, a part for each head, and around it what reads the
-stream. Consecutive layers share a list of what their parts make together. Own derivation.
+The word of a path is ``left_n .. left_1 source right_1 .. right_n``, a part for each head, inside the factors of the
+readout. Consecutive layers share a list of the combinations of their parts. Own derivation.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from symcircuits.core.words import Factor
 
 __all__ = ["Side", "Split", "Strand"]
 
-SEGMENT = 1 << 12  # strings of consecutive layers that are listed
+SEGMENT = 1 << 12  # listed strings of consecutive layers
 
 
 class Split(NamedTuple):
-    """A source taken apart: what stands before and behind it there, and what is read from all paths behind heads."""
+    """A source taken apart: its factors on the left and on the right, and those of the readout around the heads."""
 
     source: Source
     left: tuple[Factor, ...]
@@ -63,7 +63,7 @@ class Side:
         self.segments = self._segments()
 
     def _look_up(self, names: tuple[str, ...]) -> tuple[Any, dict[tuple[int, Head], int]]:
-        """The place in ``splits`` of sources by number (-1: it depends on the head), and by number and head."""
+        """The index in ``splits`` of sources by number (-1: it depends on the head), and by number and head."""
         import numpy as np
 
         place = {name: i for i, name in enumerate(names)}
@@ -88,7 +88,7 @@ class Side:
         return found
 
     def columns(self, heads: Any, sources: Any, all_heads: bool) -> tuple[Any, list[Any]]:
-        """The place in ``splits`` of each path, and its heads by layer, without that in which a source enters."""
+        """The index in ``splits`` of each path, and its heads by layer, without the head in which a source enters."""
         import numpy as np
 
         start = self._alone[sources]
@@ -112,7 +112,7 @@ class Side:
         return start, list(trimmed.T)
 
     def codes(self, heads: Any, sources: Any, all_heads: bool) -> list[Any]:
-        """The place in ``splits`` and the code in each segment of paths; without the head that a source enters in."""
+        """The index in ``splits`` and the code in each segment of paths; without the head in which a source enters."""
         import numpy as np
 
         start, columns = self.columns(heads, sources, all_heads)
@@ -127,7 +127,7 @@ class Side:
         return found
 
     def joined(self, codes: list[Any]) -> Any:
-        """One number for each path; None where int64 does not suffice."""
+        """One number for each path; None if int64 is too small."""
         sizes = [len(self.splits), *(self._size(s) for s in self.segments)]
         total = codes[0].copy()
         whole = sizes[0]
@@ -147,7 +147,7 @@ class Side:
     def strand(
         self, core: Callable[[Split], str], before: Callable[[Head], str], after: Callable[[Head], str]
     ) -> Strand:
-        """A part of what is printed of each path: strings of its source, of its heads before and behind that."""
+        """A printed part of each path: strings of its source, and of its heads before and after that."""
         parts = []
         for segment in self.segments:
             left, right = [""], [""]
@@ -161,7 +161,7 @@ class Side:
 
 
 class Strand(NamedTuple):
-    """Strings by the code of the source, and by the code of each segment before and behind."""
+    """Strings by the code of the source, and by the code of each segment before and after."""
 
     core: list[str]
     parts: list[tuple[list[str], list[str]]]

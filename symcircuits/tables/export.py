@@ -1,8 +1,8 @@
-"""Terms written to a file, however many: streamed, resumable, whole or not there.
+"""Terms written to a file, in any number: streamed, resumable, complete or absent.
 
-Rows go to ``FILE.part``; beside it ``FILE.part.json`` says of what they are and how many bytes hold how many whole
-rows, with a checksum. What stands behind those bytes after a fault is cut off when the work is taken up, so no row is
-lost or doubled. When all are there the file gets its name.
+Rows go to ``FILE.part``; beside it ``FILE.part.json`` records what they are, how many bytes hold how many complete
+rows, and a checksum. Bytes after these, left by an interruption, are cut off on resuming, so no row is lost or
+doubled. When all rows are written the file gets its name.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from symcircuits.work.workers import WorkerPool
 __all__ = ["Exported", "export_terms"]
 
 MOST = 10**13  # rows
-MEMORY: Final = 160 << 20  # bytes beyond the interpreter and what it imports
-FIXED: Final = 48 << 20  # of these, tables and strings of paths
-BUFFER: Final = 3 << 20  # bytes of rows made at once; fresh pages for larger ones cost more than making them
+MEMORY: Final = 160 << 20  # bytes beyond the interpreter and its imports
+FIXED: Final = 48 << 20  # of these, for tables and strings of paths
+BUFFER: Final = 3 << 20  # bytes of rows made at once; larger buffers spend more on fresh pages than on the rows
 KEPT: Final = 24 << 20
 FEWEST = 64  # terms of a block
-CHECKPOINT = 1.0  # seconds between two notes of what is whole
-SAMPLED = 17  # terms by which the size of a file is estimated
+CHECKPOINT = 1.0  # seconds between two notes of the complete rows
+SAMPLED = 17  # terms from which the size of a file is estimated
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of an export: so many of ``total`` rows are whole; ``stopped`` names the budget that ended it.
+    """The outcome of an export: ``rows`` of ``total`` rows are written; ``stopped`` names the limit that ended it.
 
     >>> Exported(Path("terms.csv"), 1000, 4096, 51234, "max_terms (1,000)").complete
     False
@@ -55,11 +55,11 @@ class Exported:
 
     @property
     def complete(self) -> bool:
-        """Whether the file is there, with every row."""
+        """Whether the file exists, with every row."""
         return not self.stopped
 
     def text(self) -> str:
-        """What became of it, in a sentence."""
+        """The outcome, in a sentence."""
         if self.complete:
             return f"wrote {self.path}: {amount(self.rows, 'term')}, {readable_size(self.size)}"
         return (
@@ -82,16 +82,16 @@ def export_terms(
 ) -> Exported:
     """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
-    ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
-    ``resume`` takes up an export that was interrupted (or begins it). ``limits``
-    (:class:`~symcircuits.core.expansion.Limits`): rows in this call, memory, seconds; where one is reached, what is
-    whole is kept and the result says so. ``workers`` (see
+    ``columns``: one or more of number, order, orders, composition, sources, heads, label, text, latex. ``resume``
+    continues an interrupted export (or starts it). ``limits``
+    (:class:`~symcircuits.core.expansion.Limits`): rows in this call, memory, seconds; when one is reached, complete
+    rows are kept and the result says so. ``workers`` (see
     :class:`~symcircuits.work.workers.WorkerPool`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes
-    them in order: the file is the same, and is taken up by any number of workers. Each then has the memory that is
-    given, and a few blocks for each wait to be written. A mere number changes nothing: sending rows costs what making
-    them does. Raises OverflowError from 10^13 rows on, OSError where the disk
-    has not enough room or is full, ValueError on anything else that cannot be, all before the work where that can be
-    known. Arrow and Parquet take pyarrow (extra ``arrow``).
+    them in order: the file is the same, and any number of workers can resume it. Each then has ``max_memory`` for
+    itself, and a few blocks per worker wait to be written. A plain number has no effect: sending rows costs as much as
+    making them. Raises OverflowError from 10^13 rows on, OSError if the disk
+    is full or too small, ValueError on invalid arguments; before the work starts, if possible. Arrow and Parquet
+    need pyarrow (extra ``arrow``).
 
     >>> import tempfile, symcircuits as sc
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,7 @@ def export_terms(
             planned = left if budget.max_terms is None else min(budget.max_terms, left)
             if planned >= MOST:
                 raise OverflowError(
-                    f"{many(planned)} terms are too many to write, at a row each: choose some ({argument('order')}, "
+                    f"{many(planned)} terms are too many to write, one row per term: select some ({argument('order')}, "
                     f"{argument('through')}, ...), a range, or a limit"
                 )
             width = _width(expansion, rows, start, start + total)
@@ -142,11 +142,11 @@ def export_terms(
 
 
 def _silent(what: str, done: int, total: int) -> None:
-    """No progress is shown."""
+    """Ignore progress."""
 
 
 def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[bytes, int]:
-    """The bytes of the rows of a range of terms, by a worker."""
+    """The bytes of the rows of a range of terms, made by a worker."""
     expansion, form, columns, start, stop = task
     block = next(expansion.blocks(stop - start, start=start, stop=stop))
     parts = _formatter(expansion, expansion.notation, form, columns).rows(block, len(block))
@@ -159,7 +159,7 @@ def _formatter(expansion: Expansion, notation: Notation, form: str, columns: tup
 
 
 class _Job:
-    """The work itself: blocks to bytes to the part, then the file."""
+    """The work itself: from blocks to bytes to the part, then to the file."""
 
     def __init__(self, expansion: Expansion, rows: Rows, part: Part, budget: Budget, progress: Any, total: int) -> None:
         self.expansion, self.rows, self.part = expansion, rows, part
@@ -168,9 +168,9 @@ class _Job:
     def made(
         self, crew: WorkerPool, start: int, end: int, size: int, form: tuple[str, tuple[str, ...]]
     ) -> Iterator[tuple[bytes, int]]:
-        """The bytes of the terms that are not whole yet, and of how many terms they are; by workers, or here."""
+        """The bytes of the terms not yet written, and the number of these terms; by workers, or here."""
         if self.budget.max_seconds is not None:
-            size = min(size, BLOCK >> 3)  # so that time is looked at often
+            size = min(size, BLOCK >> 3)  # so the time is checked often
         at = start + self.part.state.rows
         if crew.alone:
             layers = sum(len(side.program) for side in self.expansion.sides)
@@ -183,7 +183,7 @@ class _Job:
         yield from crew.results(_formatted, tasks)
 
     def write(self, made: Iterator[tuple[bytes, int]]) -> str:
-        """Write what is made; the budget that ended it, if one did."""
+        """Write the rows as they are made; returns the limit that ended it, if one did."""
         noted = time.monotonic()
         for content, count in made:
             if self.budget.ended():
@@ -198,7 +198,7 @@ class _Job:
         return "" if self.part.state.rows == self.total else self.budget.ended()
 
     def finish(self) -> str:
-        """Give the file its name, made of the part where it is not the part itself."""
+        """Give the file its name, assembling it from the part if it is not the part itself."""
 
         def note(done: int) -> None:
             self.progress("making the file", done, self.total)
@@ -216,15 +216,15 @@ def _format(path: str | Path) -> str:
     check_writable(path)
     target = user_path(path)
     if target.exists() and not target.is_file():
-        raise OSError(f"cannot write {target}: it is not a regular file, and an export is renamed into its place")
+        raise OSError(f"cannot write {target}: it is not a regular file, so an export cannot be renamed to it")
     form = target.suffix.lstrip(".").lower()
     if form not in FORMATS:
-        raise ValueError(f"{target.name}: the ending says the format; write .{', .'.join(FORMATS)}")
+        raise ValueError(f"{target.name}: the file name must end in .{', .'.join(FORMATS)}")
     return form
 
 
 def _described(expansion: Expansion, form: str, columns: tuple[str, ...], start: int, stop: int) -> dict[str, Any]:
-    """What is exported, as plain data: all that decides what stands in the file."""
+    """The description of an export, as plain data: everything that determines the contents of the file."""
     return {
         "schema": "symcircuits.terms/1", "architecture": _plain(expansion.architecture), "target": expansion.target,
         "conditions": sorted(map(str, expansion.clauses)), "notation": expansion.notation.json(),
@@ -233,7 +233,7 @@ def _described(expansion: Expansion, form: str, columns: tuple[str, ...], start:
 
 
 def _plain(value: Any) -> Any:
-    """Descriptions (dataclasses), sets and tuples as dicts and lists, however deep."""
+    """Descriptions (dataclasses), sets and tuples as dicts and lists, recursively."""
     if is_dataclass(value):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, (frozenset, tuple)):
@@ -242,7 +242,7 @@ def _plain(value: Any) -> Any:
 
 
 def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
-    """Bytes of a row, by terms at even distances; rounded up by a tenth."""
+    """Bytes of a row, from terms at equal distances; rounded up by a tenth."""
     count = min(SAMPLED, stop - start)
     if not count:
         return 0.0
@@ -251,7 +251,7 @@ def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
 
 
 def _block_size(max_memory: int, width: float) -> int:
-    """Terms whose rows fit in memory: each as strings, joined, and encoded."""
+    """The number of terms whose rows fit in memory: each as strings, joined, and encoded."""
     row = 4 * width + 400
     size = int((max_memory - FIXED) // row)
     if size < FEWEST:
@@ -260,5 +260,5 @@ def _block_size(max_memory: int, width: float) -> int:
             f"{argument('max_memory')} {readable_size(max_memory)} is not enough: this export takes at least "
             f"{readable_size(least)}"
         )
-    bytes(KEPT)  # never touched and freed at once: from now on glibc's allocator keeps so much for the next block
+    bytes(KEPT)  # freed at once, untouched: from now on glibc's allocator keeps that much for the next block
     return min(size, BLOCK, max(int(BUFFER / max(width, 1)), FEWEST))

@@ -1,9 +1,9 @@
 """Blocks of terms as rows of a table: CSV, JSON lines, and Arrow record batches.
 
-Each format is bytes that are added at the end of a file, block by block, so that a file cut off after any block can be
-taken up there. CSV is RFC 4180 with a newline: a header, strings of formulas and labels in quotes; a cell that a
-spreadsheet would take for a formula has an apostrophe before it (the other formats hold every name as it is). Arrow
-batches are those of its stream format.
+Each format appends bytes to a file, block by block, so a file cut off after any block can be
+continued there. CSV is RFC 4180 with newlines: a header, strings of formulas and labels in quotes; a cell that a
+spreadsheet would take for a formula is prefixed with an apostrophe (the other formats keep every name unchanged).
+Arrow batches are in its stream format.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["COLUMNS", "DEFAULT", "FORMATS", "Column", "Rows", "columns_of", "row
 COLUMNS: Final = {
     "number": "the number of the term in its expansion, from 0",
     "order": "the number of heads on its path",
-    "orders": "of scores the orders of the query path and of the key path, two columns; else the order",
-    "composition": "the composition type: none, V, and of scores Q, K or QK",
-    "sources": "where the path begins; of scores two columns",
-    "heads": "the head of each layer, -1 where it is skipped: a column a layer, of scores for each side",
+    "orders": "for scores the orders of the query path and of the key path, two columns; else the order",
+    "composition": "the composition type: none or V; for scores none, Q, K or QK",
+    "sources": "the source of the path; for scores two columns",
+    "heads": "the head in each layer, -1 if skipped: one column per layer, for scores on each side",
     "label": "the path in words: embed -> L0H2 -> L1H0",
     "text": "the formula as text",
     "latex": "the formula in LaTeX",
@@ -40,9 +40,9 @@ FORMATS: Final = ("csv", "jsonl", "arrow", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: ``kind`` is ``integer``, ``word`` (nothing in it needs quotes) or ``string``.
+    """A column: ``kind`` is ``integer``, ``word`` (never needs quotes) or ``string``.
 
-    ``of`` says what decides it in scores (see :class:`~symcircuits.tables.weaving.Field`).
+    ``of``: what determines it in scores (see :class:`~symcircuits.tables.weaving.Field`).
     """
 
     name: str
@@ -53,10 +53,10 @@ class Column:
 
 
 def columns_of(expansion: Expansion, chosen: Sequence[str] = DEFAULT) -> list[Column]:
-    """The columns of that name; ValueError on names that there are not.
+    """The columns of that name; raises ValueError on an unknown name.
 
-    ``orders``, ``sources`` and ``heads`` (one for each layer, -1 where it is skipped) are several columns, of scores
-    with ``query_`` and ``key_`` before their names.
+    ``orders``, ``sources`` and ``heads`` (one per layer, -1 if skipped) are several columns; for scores their names
+    start with ``query_`` and ``key_``.
     """
     for name in chosen:
         if name not in COLUMNS:
@@ -64,10 +64,10 @@ def columns_of(expansion: Expansion, chosen: Sequence[str] = DEFAULT) -> list[Co
         if list(chosen).count(name) > 1:
             raise ValueError(f"the column {name} is given twice")
     if not chosen:
-        raise ValueError(f"a table needs columns; they are {', '.join(COLUMNS)}")
+        raise ValueError(f"a table needs columns; choose from {', '.join(COLUMNS)}")
     found = [column for name in chosen for column in _columns(expansion, name)]
     if not found:
-        raise ValueError(f"heads are one column a layer, and no layer comes before {expansion.target}: add a column")
+        raise ValueError(f"heads are one column per layer, and no layer comes before {expansion.target}: add a column")
     return found
 
 
@@ -101,27 +101,27 @@ def _of_side(expansion: Expansion, name: str, i: int, side: str) -> Iterator[Col
 
 
 class Rows(Protocol):
-    """How blocks become bytes, and those bytes a file; ``is_the_file``: they are it as they stand."""
+    """How blocks become bytes, and bytes a file; ``is_the_file``: the bytes are the file."""
 
     is_the_file: bool
 
     def header(self) -> bytes:
-        """What stands at the beginning."""
+        """The bytes at the start."""
 
     def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]]:
-        """A block in parts, each with how many rows it holds; the strings of at most so many are made at once."""
+        """A block in parts, each with its number of rows; the strings of at most ``most`` rows are made at once."""
 
     def width(self, block: TermBlock) -> float:
         """Bytes of a row, on average."""
 
     def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
-        """Make the file of the bytes, where it is not those bytes already; whether it was made."""
+        """Assemble the file from the bytes, if it is not those bytes already; returns whether it did."""
 
 
 def rows_of(form: str, columns: list[Column], about: str) -> Rows:
-    """The format of that name; ``about`` stands in the metadata of Arrow and Parquet files.
+    """The format of that name; ``about`` goes to the metadata of Arrow and Parquet files.
 
-    Raises ValueError where there is no such format, or pyarrow is needed and not installed.
+    Raises ValueError on an unknown format, or if pyarrow is needed and not installed.
     """
     if form == "csv":
         return _Csv(columns)
@@ -132,17 +132,17 @@ def rows_of(form: str, columns: list[Column], about: str) -> Rows:
     raise ValueError(f"there is no format {brief(form)}; the formats are {', '.join(FORMATS)}")
 
 
-# What a spreadsheet reads as the beginning of a formula; the last four as wide characters.
+# Characters that a spreadsheet reads as the start of a formula; the last four as wide characters.
 _FORMULAS: Final = tuple(c.encode() for c in ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
 
 
 def _given(expansion: Expansion) -> bool:
-    """Whether names that somebody gave stand in its rows: no other begins like a formula."""
+    """Whether its rows contain user-supplied names: no other field starts like a formula."""
     return bool(expansion.architecture.parts or expansion.architecture.readings or expansion.notation.symbols)
 
 
 def _defused(cells: list[bytes]) -> list[bytes]:
-    """The beginnings of cells, none of which a spreadsheet runs."""
+    """The starts of cells, none of which a spreadsheet runs as a formula."""
     return [b"'" + cell if cell.startswith(_FORMULAS) else cell for cell in cells]
 
 
@@ -163,7 +163,7 @@ def _escaped(text: str) -> str:
 class _Csv:
     is_the_file = True
     end = b"\n"
-    runs = True  # spreadsheets open it
+    runs = True  # spreadsheets may run its cells
 
     def __init__(self, columns: list[Column]) -> None:
         self.columns = columns
@@ -179,11 +179,11 @@ class _Csv:
         return (",".join(c.name for c in self.columns) + "\n").encode()
 
     def opens(self, i: int) -> bytes:
-        """What stands before a field."""
+        """The bytes before a field."""
         return (b"," if i else b"") + (b'"' if self.columns[i].kind == "string" else b"")
 
     def closes(self, i: int) -> bytes:
-        """What stands behind it."""
+        """The bytes after it."""
         return b'"' if self.columns[i].kind == "string" else b""
 
     def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]]:
@@ -203,7 +203,7 @@ class _Csv:
         return self.runs and _given(block.expansion)
 
     def _cells(self, column: Column, block: TermBlock) -> list[list[bytes]]:
-        """The fields of a column, or two lists of which they consist."""
+        """The fields of a column, or two lists that together make them."""
         cells = _pieces(column, block, _ESCAPES[type(self)])
         if column.kind == "string" and self._guarded(block):
             cells[0] = _defused(cells[0])
@@ -232,11 +232,11 @@ class _JsonLines(_Csv):
 
 
 _ESCAPES: Final[dict[type, Callable[[str], str]]] = {_Csv: _doubled, _JsonLines: _escaped}
-_SMALL = 1000  # integers below which are looked up
+_SMALL = 1000  # smaller integers are looked up
 
 
 def _pieces(column: Column, block: TermBlock, escape: Callable[[str], str]) -> list[list[bytes]]:
-    """The fields of a column, or two lists of which they consist."""
+    """The fields of a column, or two lists that together make them."""
     if column.name in PRINTED:
         return block.pieces(column.name, escape)
     if column.of == "number":
@@ -253,7 +253,7 @@ def _pieces(column: Column, block: TermBlock, escape: Callable[[str], str]) -> l
 
 
 class _Arrow:
-    """Record batches one after the other; in the end an Arrow file or a Parquet file is made of them."""
+    """Record batches one after the other; at the end an Arrow file or a Parquet file is made from them."""
 
     is_the_file = False
 
@@ -266,7 +266,7 @@ class _Arrow:
                 f"csv and jsonl need nothing: {fault}"
             ) from None
         self.columns, self.form, self.pa = columns, form, pa
-        self.pool = {"memory_pool": pa.system_memory_pool()}  # which gives back what is free
+        self.pool = {"memory_pool": pa.system_memory_pool()}  # which returns free memory
         fields = [pa.field(c.name, self._type(c), nullable=False) for c in columns]
         self.schema = pa.schema(fields, metadata={"symcircuits": about})
 
@@ -276,7 +276,7 @@ class _Arrow:
         if column.kind != "integer":
             return self.pa.string()
         if column.largest > np.iinfo(np.int64).max:
-            return self.pa.string()  # no integer type holds them
+            return self.pa.string()  # too large for any integer type
         return self.pa.int64() if column.name == "number" else self.pa.from_numpy_dtype(smallest_type(column.largest))
 
     def header(self) -> bytes:

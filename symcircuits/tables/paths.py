@@ -1,7 +1,7 @@
 """The paths of one program as integer arrays, in the order of :class:`~symcircuits.core.paths.Paths`.
 
-How a path may go on depends on the layer, the heads still to come, the marks so far and the sources that it may have
-started from. Each such state has one table of all its endings, made once from the tables of later layers and copied
+The possible continuations of a path depend on the layer, the heads still to come, the marks so far and its possible
+sources. Each such state has one table of all its endings, built once from the tables of later layers and copied
 behind every beginning that leads to it. Source: own derivation.
 """
 
@@ -22,7 +22,7 @@ MAX_BYTES = 1 << 24  # of all tables kept
 
 
 class State(NamedTuple):
-    """What decides how a path may go on: its order, the next layer, heads to come, bits, bits of possible sources."""
+    """What determines the endings of a path: order, next layer, heads to come, bits, bits of possible sources."""
 
     order: int
     layer: int
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Endings of paths, one a column: heads from some layer on (-1: skipped), the place of the source, all bits."""
+    """Endings of paths, one per column: heads from some layer on (-1: skipped), the index of the source, all bits."""
 
     heads: Any
     sources: Any
@@ -40,14 +40,14 @@ class Table(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of its arrays."""
+        """Size of its arrays in bytes."""
         return int(self.heads.nbytes + self.sources.nbytes + (0 if self.bits is None else self.bits.nbytes))
 
 
 class Chunk(NamedTuple):
-    """Consecutive paths of one order: heads that all begin with, then a table from a layer on, from column ``start``.
+    """Consecutive paths of one order: common first heads, then a table from a layer on, from column ``start``.
 
-    ``names`` are the numbers of the sources by their place.
+    ``names`` are the numbers of the sources by their index.
     """
 
     order: int
@@ -77,9 +77,9 @@ def smallest_type(largest: int) -> Any:
 
 
 class PathTables:
-    """The paths of a program whose marks are wanted, in chunks, from any number on.
+    """The paths of a program with wanted marks, in chunks, from any number on.
 
-    ``names`` are all sources by name; chunks hold their numbers in it.
+    ``names`` are all sources by name; chunks contain their numbers in it.
     """
 
     def __init__(self, paths: Paths, wanted: Collection[Mark], names: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ class PathTables:
         return found
 
     def _groups(self, state: State) -> Iterator[tuple[int, list[int], State]]:
-        """The heads that may come next, in order, those that go on alike together: layer, numbers, state behind."""
+        """The heads that may come next, in order, grouped by equal continuation: layer, numbers, state behind."""
         for i in range(state.layer, len(self.paths.program)):
             numbers: list[int] = []
             behind: State | None = None
@@ -139,7 +139,7 @@ class PathTables:
                 return
 
     def forget(self) -> None:
-        """Let go of the tables; they are made again when they are needed."""
+        """Drop the tables; they are rebuilt when needed."""
         self._kept.clear()
         self._bytes = 0
 
@@ -183,7 +183,7 @@ class PathTables:
         return table
 
     def _put(self, table: Table, low: int, at: int, layer: int, numbers: list[int], behind: Table) -> int:
-        """Write ``numbers`` x ``behind`` from column ``at`` on; where they end."""
+        """Write ``numbers`` x ``behind`` from column ``at`` on; returns where they end."""
         import numpy as np
 
         shape = len(numbers), int(behind.sources.size)
@@ -191,7 +191,7 @@ class PathTables:
         own = self.paths.layer_heads[layer][0].layer
         after = table.heads.shape[0] - behind.heads.shape[0]
         table.heads[own - low, at:end].reshape(shape)[:] = np.array(numbers, self.head_type)[:, None]
-        # All layers in one go: an axis is split, which is a view. Layer by layer costs more than the copying where
+        # All layers at once: an axis is split, which makes a view. Layer by layer would cost more than the copying if
         # there are thousands of layers.
         table.heads[after:, at:end].reshape(-1, *shape)[:] = behind.heads[:, None]
         table.sources[at:end].reshape(shape)[:] = behind.sources
@@ -200,7 +200,7 @@ class PathTables:
         return end
 
     def _alike(self, layer: int, numbers: list[int], behind: State) -> tuple[int, Table]:
-        """The table of heads that go on alike, with their own layer; and that layer."""
+        """The table of heads that continue alike, with their own layer; and that layer."""
         ending = self._table(behind)
         low = self.paths.layer_heads[layer][0].layer
         table = self._empty(low, len(numbers) * ending.sources.size)
@@ -226,7 +226,7 @@ class PathTables:
         return np.array([self.number[s.name] for s in sources], self.source_type)
 
     def _beginnings(self, order: int) -> Iterator[tuple[int, list[int], State, tuple[Source, ...]]]:
-        """The first heads, in order, those with the same sources and bits together."""
+        """The first heads, in order, grouped by equal sources and bits."""
         for i, heads in enumerate(self.paths.layer_heads):
             before: tuple[int, tuple[Source, ...]] | None = None
             numbers: list[int] = []
@@ -244,7 +244,7 @@ class PathTables:
         return self.paths.joints.grown(0, self.paths.head_bits.get(head, 0)), self.paths.sources_of((head,))
 
     def _emit(self, state: State, prefix: tuple[tuple[int, int], ...], names: Any, skip: _Skip) -> _Chunks:
-        """All endings of a state behind a beginning: at once where they are few, else head by head."""
+        """All endings of a state behind a beginning: at once if they are few, else head by head."""
         rows = self._rows(state)
         if skip.over(rows):
             return
@@ -263,7 +263,7 @@ class PathTables:
         names: Any,
         skip: _Skip,
     ) -> _Chunks:
-        """Heads that go on alike: at once where they are few, else one by one."""
+        """Heads that continue alike: at once if they are few, else one by one."""
         rows = len(numbers) * self._rows(behind)
         if skip.over(rows):
             return
@@ -276,11 +276,11 @@ class PathTables:
             yield self._emit(behind, (*prefix, (own, number)), names, skip)
 
 
-_Chunks = Iterator["Chunk | _Chunks"]  # of chunks, and of iterators of chunks in their places
+_Chunks = Iterator["Chunk | _Chunks"]  # chunks, or nested iterators of chunks
 
 
 def _unrolled(chunks: _Chunks) -> Iterator[Chunk]:
-    """The chunks alone, in order, at any depth: a program may have more layers than Python has frames."""
+    """The flattened chunks, in order, at any depth: a program may have more layers than Python has frames."""
     stack = [chunks]
     while stack:
         found = next(stack[-1], None)
@@ -293,19 +293,19 @@ def _unrolled(chunks: _Chunks) -> Iterator[Chunk]:
 
 
 class _Skip:
-    """How many paths are still to be passed over."""
+    """How many paths are still to be skipped."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def over(self, rows: int) -> bool:
-        """Whether that many paths are passed over as a whole (also where there are none)."""
+        """Whether that many paths are skipped as a whole (also for zero)."""
         if self.number < rows:
             return False
         self.number -= rows
         return True
 
     def rest(self) -> int:
-        """What is left to pass over, now done."""
+        """The number still to skip, which resets it."""
         number, self.number = self.number, 0
         return number

@@ -1,8 +1,8 @@
-"""Labels, text and LaTeX of whole blocks of terms: the strings of symbols are made once, and put together.
+"""Labels, text and LaTeX of whole blocks of terms: the strings of symbols are made once, and concatenated.
 
 The word of a path is ``left_n .. left_1 source right_1 .. right_n``, a part for each head. Consecutive layers share a
-list of their strings, and a side's strings are remembered by path, since each occurs in many score terms. What is
-printed is what ``Term.label``, ``Term.text`` and ``Term.latex()`` print; tests hold the two together. Own derivation.
+list of their strings, and a side's strings are cached by path, since each occurs in many score terms. The output is
+that of ``Term.label``, ``Term.text`` and ``Term.latex()``, which tests check. Own derivation.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from symcircuits.tables.wording import Fronts, Wording
 
 __all__ = ["joined", "labels", "meetings", "pieces", "printed"]
 
-FEW_KEYS = 8  # terms of one query path from which on it pays to join them
-REMEMBERED = 1 << 14  # paths of a side whose strings are kept
+FEW_KEYS = 8  # from this many terms of one query path on, joining them pays
+REMEMBERED = 1 << 14  # paths of a side whose strings are cached
 
 
 def labels(block: Any) -> list[str]:
@@ -34,20 +34,20 @@ def printed(block: Any, notation: Notation, style: str) -> list[str]:
 
 
 def joined(block: Any, notation: Notation | None, style: str, between: bytes, escape: Callable[[str], str]) -> bytes:
-    """What :func:`printed` gives (without notation: :func:`labels`), in UTF-8, with something between two of them.
+    """The output of :func:`printed` (without notation: :func:`labels`), in UTF-8, with a separator.
 
-    ``escape`` is applied to each, or to parts of which it consists: it must not matter to which.
+    ``escape`` is applied to each, or to its parts: it must not matter which.
     """
     return _printer(block.expansion, notation, style).joined(block, between, escape)
 
 
 def pieces(block: Any, notation: Notation | None, style: str, escape: Callable[[str], str]) -> list[list[bytes]]:
-    """What :func:`printed` gives (without notation: :func:`labels`), in UTF-8, or the lists of its two halves."""
+    """The output of :func:`printed` (without notation: :func:`labels`), in UTF-8, or two lists of halves."""
     return _printer(block.expansion, notation, style).pieces(block, escape)
 
 
 def meetings(block: Any, notation: Notation | None, style: str) -> Any:
-    """For each term, a number of the way in which its two sides meet, on which its query path's string depends."""
+    """For each term, a number for the way in which its two sides meet; its query path's string depends on it."""
     printer = _printer(block.expansion, notation, style)
     return printer.kinds(printer._codes(block)[1][0])
 
@@ -72,10 +72,10 @@ def _made(readout: Readout, names: tuple[str, ...], notation: Notation | None, s
 
 
 class _Printer:
-    """Prints blocks; ``_one`` and ``_weave`` are what the printers differ in."""
+    """Prints blocks; subclasses differ in ``_one`` and ``_weave``."""
 
     all_heads = False
-    concatenates = True  # what is printed is that of the query path, then that of the key path
+    concatenates = True  # the string is that of the query path, then that of the key path
 
     def __init__(self, sides: list[Side], words: Wording | None = None) -> None:
         self.sides = sides
@@ -104,7 +104,7 @@ class _Printer:
         return self.weave(self._remembered(0, [*codes[0], kinds], kinds), self._remembered(1, codes[1], 0))
 
     def joined(self, block: Any, between: bytes, escape: Callable[[str], str]) -> bytes:
-        """The strings of a block with something between them; those of one query path are put together in one go."""
+        """The strings of a block, joined by a separator; those of one query path are concatenated at once."""
         import numpy as np
 
         if self.concatenates and len(self.sides) == 2 and self.fronts is None:
@@ -123,7 +123,7 @@ class _Printer:
         return between.join([escape(s).encode() for s in self.print(block)])
 
     def pieces(self, block: Any, escape: Callable[[str], str]) -> list[list[bytes]]:
-        """The strings of a block; where they are those of a query path and those of a key path, these two."""
+        """The strings of a block; two lists, if they are strings of a query path and of a key path."""
         if not self.concatenates or len(self.sides) == 1 or self.fronts is not None:
             return [[escape(s).encode() for s in self.print(block)]]
         query, key = self._codes(block)
@@ -140,13 +140,13 @@ class _Printer:
         ]
 
     def kinds(self, starts: Any) -> Any:
-        """For each term, in which way its two sides meet."""
+        """For each term, how its two sides meet."""
         return starts * 0
 
     def _remembered(
         self, side: int, codes: list[Any], kinds: Any, form: Callable[[Any], Any] | None = None, name: Any = None
     ) -> list[Any]:
-        """The strings of each term's path on a side, in a form with that name; those of each path are made once."""
+        """The strings of each term's path on a side, in the form of that name; made once per path."""
         joined = self.sides[side].joined(codes[: 1 + len(self.sides[side].segments)])
         if joined is None:
             found = self.strings(side, [c.tolist() for c in codes])
@@ -156,7 +156,7 @@ class _Printer:
         key = joined * self.count + kinds
         known = self.known[side].setdefault(name, {})
         if len(known) > REMEMBERED:
-            known = self.known[side][name] = {}  # another one: the old may be in use by another thread
+            known = self.known[side][name] = {}  # a new dict: another thread may use the old one
         keys = key.tolist()
         new = [k for k in set(keys) if k not in known]
         if new:
@@ -174,7 +174,7 @@ class _Printer:
         raise NotImplementedError
 
     def weave(self, query: list[Any], key: list[Any]) -> list[str]:
-        """The strings of terms, of those of their sides."""
+        """The strings of terms, from those of their sides."""
         return [q + k for q, k in zip(query, key, strict=True)]
 
 
@@ -210,7 +210,7 @@ class _OneWord(_Printer):
 
 
 class _OneForm(_Printer):
-    """A path as a map of its source, ``(A (x) W) x``; as a product where it has no weights."""
+    """A path as a map of its source, ``(A (x) W) x``; as a product if it has no weights."""
 
     def prepare(self) -> None:
         side, w = self.sides[0], self.words
@@ -240,7 +240,7 @@ class _OneForm(_Printer):
 
 
 def _at_source(factors: tuple[Factor, ...]) -> tuple[tuple[Factor, ...], Factor, tuple[Factor, ...]]:
-    """Factors before the first that leads out of the tokens, that factor, and those behind it."""
+    """Factors before the first that maps out of token space, that factor, and those after it."""
     i = next(i for i, f in enumerate(factors) if not of_tokens(f.col.space.kind))
     return factors[:i], factors[i], factors[i + 1 :]
 
@@ -263,7 +263,7 @@ class _TwoWords(_Printer):
         self._meetings(lambda s: s.outer_right)
 
     def _meetings(self, what: Callable[[Split], Any]) -> None:
-        """The ways in which key paths meet query paths, and what stands between for each of the latter's sources."""
+        """How key paths meet query paths, and the string between them for each source of the latter."""
         import numpy as np
 
         met = list(dict.fromkeys(what(s) for s in self.sides[1].splits))
@@ -272,7 +272,7 @@ class _TwoWords(_Printer):
         self.between = [[self.meeting(s, way) for way in met] for s in self.sides[0].splits]
 
     def meeting(self, query: Split, way: Any) -> str:
-        """What stands between the two sides."""
+        """The string between the two sides."""
         middle = self.words.product(query.outer_right + self.words.turned + transpose(way))
         joint = self.words.signs.joint
         return joint + middle + joint if middle else joint

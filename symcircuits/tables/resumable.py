@@ -1,8 +1,8 @@
-"""A file that grows by parts and can be taken up where it was left: bytes in ``FILE.part``, what is whole beside them.
+"""A file written in parts that can be resumed: bytes in ``FILE.part``, a note of the complete rows beside them.
 
-``FILE.part.json`` is written whole or not at all and holds what the file is of, how many rows are whole in how many
-bytes, their checksum, and a checksum of itself. One process at a time works on a part. One of the two without the other
-is nothing: what was killed before its first note, or after the file had its name, is begun anew.
+``FILE.part.json`` is written atomically. It holds a description of the file, the number of complete rows and of their
+bytes, their checksum, and a checksum of itself. One process at a time works on a part. If one of the two is missing
+(killed before the first note, or after the file got its name), the export starts anew.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from symcircuits.work.files import read_input
 __all__ = ["Part", "State", "readable_size"]
 
 _READ = 1 << 20
-_SPARE = 1 << 20  # bytes of a disk that are left free
+_SPARE = 1 << 20  # bytes of a disk left free
 
 
 class State(NamedTuple):
-    """So many rows are whole in so many bytes, whose CRC-32 is this."""
+    """``rows`` complete rows in ``size`` bytes with this CRC-32."""
 
     rows: int
     size: int
@@ -35,22 +35,22 @@ class State(NamedTuple):
 
 
 class Part:
-    """The part of a file: opened anew or taken up, added to, noted, and in the end given the file's name."""
+    """The part of a file: created or resumed, appended to, noted, and finally given the file's name."""
 
     def __init__(self, path: Path, what: Mapping[str, Any], total: int) -> None:
         self.path, self.target = path, Path(os.path.realpath(path))
         self.total = total  # rows
-        self.what = json.loads(json.dumps(what))  # as it is read again
+        self.what = json.loads(json.dumps(what))  # as it will be read
         self.part = self.target.with_name(self.target.name + ".part")
         self.beside = self.target.with_name(self.target.name + ".part.json")
-        self._half = self.beside.with_name(self.beside.name + ".new")  # whoever works on the part writes it, no other
+        self._half = self.beside.with_name(self.beside.name + ".new")  # only the owner of the part writes it
         self.state = State(0, 0, 0)
         self.size = 0
         self._file: Any = None
 
     @contextmanager
     def opened(self, resume: bool, header: bytes) -> Iterator[State]:
-        """Open the part: a new one, or (``resume``) the one that is there. Whatever happens, what is whole is noted."""
+        """Open the part: a new one, or (``resume``) the existing one. Whatever happens, the complete rows are noted."""
         if not resume and self.part.exists():
             raise ValueError(
                 f"an interrupted export of {self.path} exists: continue it with {setting('resume', True)}, or remove "
@@ -79,7 +79,7 @@ class Part:
             self._close()
 
     def _open(self) -> State | None:
-        """Open the part for this process alone; what is whole in it, None where there is nothing."""
+        """Open the part for this process alone; returns its complete rows, None if there is nothing."""
         with self._said():
             self._file = open(self.part, "r+b" if self.part.exists() else "x+b", buffering=0)  # noqa: SIM115
         try:
@@ -90,13 +90,13 @@ class Part:
             raise
 
     def _drop(self) -> None:
-        """Leave nothing of a part that has no rows."""
+        """Remove a part without rows."""
         if self._file is not None:
             self.part.unlink(missing_ok=True)
             self._forget()
 
     def _forget(self) -> None:
-        """Remove the note, whole or half written."""
+        """Remove the note, complete or half written."""
         self.beside.unlink(missing_ok=True)
         self._half.unlink(missing_ok=True)
 
@@ -105,9 +105,9 @@ class Part:
         if file is not None:
             file.close()
 
-    # --------------------------------------------------------------------------------------------- taking up
+    # --------------------------------------------------------------------------------------------- resuming
     def _noted(self) -> bool:
-        """Whether a note says what is whole in the part; a part without one, or a note without a part, is nothing."""
+        """Whether a note records the complete rows of the part; a part or a note without the other is ignored."""
         empty = not os.fstat(self._file.fileno()).st_size
         if not empty and self.beside.exists():
             return True
@@ -117,9 +117,9 @@ class Part:
         return False
 
     def _kept(self) -> State:
-        """What the note beside the part says is whole."""
-        wrong = f"{self.beside} cannot be believed: "
-        again = "; remove it and the part to begin anew"
+        """The complete rows by the note beside the part."""
+        wrong = f"{self.beside} is not valid: "
+        again = "; remove it and the part to start anew"
         try:
             found = json.loads(read_input(self.beside, "the note of an export"))
             said = found.pop("check")
@@ -134,7 +134,7 @@ class Part:
         return state
 
     def _take_up(self, state: State) -> None:
-        """Hold the bytes to their checksum; cut off what was written behind them."""
+        """Verify the bytes by their checksum; cut off bytes written after them."""
         crc, left = 0, state.size
         while left:
             read = self._file.read(min(left, _READ))
@@ -144,7 +144,7 @@ class Part:
         if left or crc != state.crc:
             raise ValueError(
                 f"{self.part} is damaged: its {state.size:,} bytes are not those that were written; remove it and "
-                f"{self.beside.name} to begin anew"
+                f"{self.beside.name} to start anew"
             )
         self.state = state
         self._cut()
@@ -156,19 +156,19 @@ class Part:
     def _lock(self) -> None:
         try:
             import fcntl
-        except ImportError:  # no such thing on this system
+        except ImportError:  # not available on this system
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             mine = os.path.samestat(os.fstat(self._file.fileno()), self.part.stat())
         except OSError:
             mine = False
-        if not mine:  # or it has just been finished, and what was opened is now the file itself
+        if not mine:  # or it was just finished, and the opened file is now the target itself
             raise OSError(f"another process is writing {self.part}")
 
     # ------------------------------------------------------------------------------------------------ adding
     def add(self, content: bytes, rows: int) -> None:
-        """Add bytes that hold whole rows; OSError, in words, where there is no room: what was whole before stays so."""
+        """Append bytes of complete rows; raises OSError, in words, if the disk is full: earlier rows stay complete."""
         try:
             view = memoryview(content)
             while view:
@@ -184,7 +184,7 @@ class Part:
         self.state = State(self.state.rows + rows, self.state.size + len(content), crc)
 
     def note(self) -> None:
-        """Note what is whole by now; it outlives this process and the machine."""
+        """Record the rows complete by now, on disk: the record survives this process and the machine."""
         with self._said():
             self._save()
 
@@ -212,7 +212,7 @@ class Part:
             raise OSError(f"cannot write {self.part}: {fault.strerror}") from None
 
     def needs(self, size: int) -> None:
-        """Raise OSError where so many bytes more do not fit on the disk."""
+        """Raise OSError if that many more bytes do not fit on the disk."""
         free = shutil.disk_usage(self.target.parent).free
         if size > free - _SPARE:
             raise OSError(
@@ -222,7 +222,7 @@ class Part:
 
     # ----------------------------------------------------------------------------------------------- the end
     def finish(self, assemble: Callable[[Path, Path], bool]) -> None:
-        """Give the part the file's name, or, where ``assemble`` makes the file of it, that file."""
+        """Give the part the file's name, or the file that ``assemble`` makes from it."""
         made = self.target.with_name(self.target.name + ".part.new")
         try:
             with self._said():
@@ -243,17 +243,17 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The first thing in which two descriptions differ, in words."""
+    """The first difference between two descriptions, in words."""
     for key in new:
         if old.get(key) != new[key]:
             if isinstance(new[key], dict) and isinstance(old.get(key), dict):
                 return f"{key}: {_difference(old[key], new[key])}"
             return f"{key} is {old.get(key)!r} there and {new[key]!r} here"
-    return "it says more than is known here"
+    return "it has fields that are unknown here"
 
 
 def readable_size(n: int) -> str:
-    """A number of bytes for people.
+    """A number of bytes, in a readable unit.
 
     >>> readable_size(12), readable_size(2_300_000)
     ('12 bytes', '2.3 MB')

@@ -1,8 +1,8 @@
-"""Rows of a block put together: of the same key paths behind one query path after another by path, else row by row.
+"""Rows of a block put together: path by path if the same key paths follow each query path, else row by row.
 
-Of scores, what stands in a row is its number, what the query path says, and what the key path says (with the order of
-the query path: the order and type of the term). So the strings of all key paths are made once for an order, those of a
-query path once for all its terms, and the rows of a query path are woven of them in one go. Own derivation.
+For scores, a row consists of its number, the fields of the query path, and those of the key path (with the order of
+the query path: the order and type of the term). So the strings of all key paths are made once for an order, those of
+a query path once for all its terms, and the rows of a query path are combined at once. Own derivation.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from symcircuits.tables.blocks import Span, TermBlock, composition_codes
 
 __all__ = ["Field", "Weaver", "numbers", "sliced", "woven"]
 
-FEW_KEYS = 8  # terms of one query path from which on it pays to join them
-MOST_KEYS = 1 << 15  # key paths whose strings are kept
-TIMES = 4  # so many more of them than terms of a block, or than rows that are made at once, at most
-PART = 1 << 17  # bytes: what is smaller is put together; what is larger leaves the processor's cache
+FEW_KEYS = 8  # from this many terms of one query path on, joining them pays
+MOST_KEYS = 1 << 15  # key paths whose strings are cached
+TIMES = 4  # at most this many times the terms of a block, or the rows made at once
+PART = 1 << 17  # bytes: smaller pieces are joined; larger ones exceed the processor's cache
 _LOW: Final = [b"%03d" % n for n in range(1000)]
 
 
 class Field(NamedTuple):
-    """What stands in a row: ``of`` says what decides it, ``number``, ``query``, ``key``, or ``both`` in this order.
+    """A field of a row: ``of`` says what determines it, ``number``, ``query``, ``key``, or ``both`` in this order.
 
-    ``cells`` gives its strings for a block, of ``both`` those of the query path and those of the key path (or one list
-    that cannot be parted); ``meetings`` numbers there that change where that of a query path may do so, too.
+    ``cells`` gives its strings for a block; for ``both``, those of the query path and those of the key path (or one
+    list that cannot be separated); ``meetings`` numbers, for these, where that of a query path may change too.
     """
 
     of: str
@@ -37,27 +37,27 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Neighbours in a row that one thing decides; empty: nothing does."""
+    """Adjacent fields that the same thing determines; empty: nothing does."""
 
     of: str
     parts: list[bytes | Field]
 
     def strings(self, block: TermBlock) -> list[bytes]:
-        """What it holds for each term of a block."""
+        """Its strings for each term of a block."""
         place = -1 if self.of == "key" else 0
         found = [[p] * len(block) if isinstance(p, bytes) else p.cells(block)[place] for p in self.parts]
         return found[0] if len(found) == 1 else list(map(b"".join, zip(*found, strict=True)))
 
 
 class _Pattern(NamedTuple):
-    """The rows of all key paths: by slot, what they decide; ``cuts``, where those of a query path may change."""
+    """The rows of all key paths: by slot, their strings; ``cuts``, where those of a query path may change."""
 
     cuts: list[int]
     fixed: list[list[bytes]]
 
 
 class Weaver:
-    """Makes the rows of blocks by path, where that can be and pays."""
+    """Makes the rows of blocks path by path, if that is possible and pays."""
 
     def __init__(self, parts: Iterable[bytes | Field]) -> None:
         self.slots: list[_Slot] = []
@@ -74,7 +74,7 @@ class Weaver:
         self._parted = True
 
     def _put(self, of: str, part: bytes | Field) -> None:
-        """Behind what is there: in its slot, where the same decides both or nothing one of them."""
+        """Append a field: to the last slot, if the same thing determines both or nothing determines one of them."""
         last = self.slots[-1] if self.slots else None
         if last is None or "number" in (last.of, of) or (last.of != of and last.of and of):
             self.slots.append(_Slot(of, [part]))
@@ -82,7 +82,7 @@ class Weaver:
             self.slots[-1] = _Slot(last.of or of, [*last.parts, part])
 
     def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]] | None:
-        """The rows of a block in parts of at most so many; None: they have to be made one by one."""
+        """The rows of a block in parts of at most ``most`` rows; None: they must be made one by one."""
         held = min(TIMES * min(len(block), most), MOST_KEYS)
         patterns = [self._pattern(block, span, held) for span in block.spans] if self._pays(block, held) else []
         if not patterns or None in patterns:
@@ -100,7 +100,7 @@ class Weaver:
         )
 
     def _run(self, start: int, key: int, n: int, fixed: list[list[bytes]], query: list[bytes]) -> bytes:
-        """The rows of ``n`` terms of one query path, whose strings these are by slot."""
+        """The rows of ``n`` terms of one query path, from its strings by slot."""
         if self.pair:
             return query[0] + query[0].join(fixed[1][key : key + n])
         columns: list[list[bytes]] = []
@@ -112,7 +112,7 @@ class Weaver:
         return woven(columns, n)
 
     def _pays(self, block: TermBlock, held: int) -> bool:
-        """Whether a block is all runs of key paths, and these are neither too few nor too many."""
+        """Whether a block consists of runs of key paths that are neither too few nor too many."""
         periods = {_name(block, span): span.keys.period for span in block.spans}
         return (
             self._parted
@@ -122,7 +122,7 @@ class Weaver:
         )
 
     def _pattern(self, block: TermBlock, span: Span, held: int) -> _Pattern | None:
-        """That of the key paths of a span behind query paths of its order; None where fields cannot be parted."""
+        """The rows of a span's key paths after query paths of its order; None if fields cannot be separated."""
         import numpy as np
 
         name = _name(block, span)
@@ -146,12 +146,12 @@ class Weaver:
 
 
 def _name(block: TermBlock, span: Span) -> tuple[Any, int]:
-    """What decides the pattern of a span: which key paths, and the order of its query paths."""
+    """The key of a span's pattern: which key paths, and the order of its query paths."""
     return span.keys.wanted, int(block.orders[0][span.at])
 
 
 def _runs(span: Span, cuts: list[int], most: int) -> Iterator[tuple[int, int, int]]:
-    """The terms of one query path after another, cut where its strings may change: place, key path, how many."""
+    """The terms of one query path after another, cut where its strings may change: index, key path, how many."""
     at, key = span.at, span.key
     while at < span.end:
         n = min(cuts[bisect_right(cuts, key)] - key, span.end - at, most)
@@ -160,7 +160,7 @@ def _runs(span: Span, cuts: list[int], most: int) -> Iterator[tuple[int, int, in
 
 
 def _gathered(parts: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """Small parts together."""
+    """Small parts joined."""
     held: list[bytes] = []
     size = rows = 0
     for content, n in parts:
@@ -174,7 +174,7 @@ def _gathered(parts: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]
 
 
 def sliced(block: TermBlock, most: int) -> Iterator[TermBlock]:
-    """A block in blocks of at most so many terms."""
+    """A block in blocks of at most that many terms."""
     if len(block) <= most:
         yield block
         return
@@ -190,7 +190,7 @@ def _taken(block: TermBlock, rows: list[int] | slice) -> TermBlock:
 
 
 def _all_keys(block: TermBlock, span: Span) -> TermBlock:
-    """All key paths of a span behind its first query path."""
+    """All key paths of a span after its first query path."""
     import numpy as np
 
     n, keys = span.keys.period, span.keys
@@ -222,7 +222,7 @@ def numbers(start: int, count: int) -> list[list[bytes]]:
 
 
 def woven(columns: list[list[bytes]], n: int) -> bytes:
-    """Row by row, of each column its item.
+    """Row by row, one item of each column.
 
     >>> woven([[b"a", b"b"], [b"1", b"2"]], 2)
     b'a1b2'

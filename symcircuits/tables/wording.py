@@ -1,4 +1,4 @@
-"""Strings of factors and of scalars in a notation, for the parts of which terms are put together in bulk."""
+"""Strings of factors and of scalars in a notation, as parts for printing terms in bulk."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Wording:
     def __init__(self, readout: Readout, notation: Notation, style: str) -> None:
         self.signs, self.notation = SIGNS[style], notation
         self.scale = (readout.scale,) if readout.scale else ()
-        self.varies = bool(readout.architecture.multipliers)  # what stands in front differs from term to term
+        self.varies = bool(readout.architecture.multipliers)  # the scalars in front differ from term to term
         self.front = "" if self.varies else self.scalars(self.scale)
         head = readout.head
         self.turned = rotation(readout.architecture, head) if head is not None else ()
 
     def scalars(self, scales: tuple[str, ...]) -> str:
-        """Scalars in front of something."""
+        """Scalars in front of a product."""
         found = sorted(scales, key=scalar_order)
         return "".join(self.signs.scale(s, self.notation) + self.signs.times for s in found)
 
@@ -35,17 +35,17 @@ class Wording:
         return self.signs.joint.join(self.signs.factor(f, self.notation) for f in fuse(factors))
 
     def first(self, factors: Iterable[Factor]) -> str:
-        """A product with something to come."""
+        """A product with more to come on the right."""
         text = self.product(factors)
         return text + self.signs.joint if text else ""
 
     def last(self, factors: Iterable[Factor]) -> str:
-        """A product behind something."""
+        """A product after another."""
         text = self.product(factors)
         return self.signs.joint + text if text else ""
 
     def slot(self, text: str) -> str:
-        """A product to which nothing came; the identity where it is empty."""
+        """A product that is complete; the identity if it is empty."""
         return text.removesuffix(self.signs.joint) or self.signs.identity(self.notation)
 
 
@@ -67,7 +67,7 @@ class Fronts:
             self.tables.append(layers)
 
     def of(self, block: Any) -> list[str]:
-        """Of each term of a block; those with the same sources and multipliers are made once."""
+        """For each term of a block; made once for those with the same sources and multipliers."""
         import numpy as np
 
         columns = []

@@ -1,1 +1,1 @@
-"""The work itself: workers, pools, files, memory, progress. It knows nothing of transformers."""
+"""The machinery of the work: workers, pools, files, memory, progress. It knows nothing of transformers."""

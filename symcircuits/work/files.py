@@ -1,4 +1,4 @@
-"""Files that somebody names: read up to a stated size, written whole or not at all, and never over a model's own."""
+"""User-supplied files: read up to a size limit, written completely or not at all, and never over a model's files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "write_text",
 ]
 
-# The most bytes of a file that is read as a whole, by what it is; as Python's objects JSON takes up to 40 times that.
+# The maximum size in bytes of a file that is read whole, by kind; as Python objects JSON takes up to 40 times that.
 LIMITS: Final[dict[str, int]] = {
     "a config": 2**24,
     "an index of shards": 2**26,
@@ -40,7 +40,7 @@ _BESIDE: Final = (
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """A path as somebody wrote it, ``~`` being the home folder; ValueError where that user is not known.
+    """A path as the user wrote it, with ``~`` for the home folder; raises ValueError if that user is unknown.
 
     >>> user_path("~/models") == Path.home() / "models"
     True
@@ -73,7 +73,7 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def check_input(path: str | os.PathLike[str], what: str) -> None:
-    """ValueError where there is no ordinary file: a folder, or a device or pipe, which may never end."""
+    """Raise ValueError if this is not an ordinary file: a folder, or a device or pipe, which may never end."""
     file = Path(path)
     try:
         if not is_there(file):
@@ -88,7 +88,7 @@ def check_input(path: str | os.PathLike[str], what: str) -> None:
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to read from; ValueError that names it where it cannot be opened, or a read fails.
+    """A file to read from; ValueError names it if it cannot be opened, or if a read fails.
 
     >>> with reading("no/such/file") as file:
     ...     file.read()
@@ -103,7 +103,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def read_input(path: str | os.PathLike[str], what: str) -> bytes:
-    """What an ordinary file holds, of a kind that :data:`LIMITS` names; ValueError where it is longer than that.
+    """The contents of an ordinary file, of a kind in :data:`LIMITS`; raises ValueError if it is larger than its limit.
 
     >>> read_input("/dev/zero", "a config")
     Traceback (most recent call last):
@@ -122,7 +122,7 @@ def read_input(path: str | os.PathLike[str], what: str) -> bytes:
 
 # ------------------------------------------------------------------------------------------------------- writing
 def check_apart(output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]]) -> None:
-    """OSError where the file to write is one of those that are read, or of a model's that is, by whatever name or link.
+    """Raise OSError if the file to write is an input, or belongs to a model that is an input, by any name or link.
 
     ``inputs``: files, and folders (or weight files) of models.
     """
@@ -146,7 +146,7 @@ def _holds_weights(path: Path) -> bool:
 
 
 def _check_no_model(target: Path) -> None:
-    """OSError where what is written would take the name of a model's file: of weights, or of what lies beside them."""
+    """Raise OSError if the output would take the name of a model's file: of weights, or of a file beside them."""
     for place in (target, Path(os.path.realpath(target))):
         if _holds_weights(place):
             raise OSError(f"cannot write {target}: {place.name} is a name of weights; choose another name")
@@ -155,10 +155,10 @@ def _check_no_model(target: Path) -> None:
 
 
 def check_writable(path: str | os.PathLike[str], of_model: bool = False) -> None:
-    """Raise OSError, in words, where :func:`write_text` cannot write: a folder, a read-only file, no folder.
+    """Raise OSError, in words, if :func:`write_text` could not write: a folder, a read-only file, no folder.
 
-    For a command to find out before its work rather than after it; nothing is written. A file of a model is written
-    over by what makes models alone (``of_model``).
+    Lets a command find out before its work rather than after it; nothing is written. Only functions that make models
+    overwrite a file of a model (``of_model``).
     """
     target = user_path(path)
     if not os.fspath(path):
@@ -181,7 +181,7 @@ def check_writable(path: str | os.PathLike[str], of_model: bool = False) -> None
 
 
 def _protected(target: Path) -> bool:
-    """Whether nobody, or not this user, may write to a file: a new one in its place would be as good as that."""
+    """Whether nobody, or not this user, may write to a file; replacing it would circumvent that."""
     return not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK)
 
 
@@ -193,8 +193,8 @@ def write_text(path: str | os.PathLike[str], text: str, of_model: bool = False) 
 def write_bytes(path: str | os.PathLike[str], content: bytes, of_model: bool = False) -> Path:
     """Write to a temporary name in the same folder, then rename: an existing file stays whole on failure.
 
-    An existing file keeps its permissions; through a link the file it leads to is written. What is not a file, such as
-    ``/dev/stdout``, is written to as it is. Raises OSError, in words, where it cannot be written.
+    An existing file keeps its permissions; a link is followed. Anything that is not a regular file, such as
+    ``/dev/stdout``, is written to directly. Raises OSError, in words, if it cannot be written.
     """
     check_writable(path, of_model)
     target = user_path(path)
@@ -211,14 +211,14 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, of_model: bool = F
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made with those above it where it is not there; OSError, in words, where a file is in its place."""
+    """The folder, created with its parents if missing; raises OSError, in words, if a file is in its place."""
     folder = user_path(path)
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"cannot write to {folder}: it is a file, not a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
-        raise OSError(f"cannot make the folder {folder}: {fault.strerror}") from None
+        raise OSError(f"cannot create the folder {folder}: {fault.strerror}") from None
     return folder
 
 

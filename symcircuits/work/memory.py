@@ -1,4 +1,4 @@
-"""How much memory there is, so that what needs more says so before it starts."""
+"""How much memory is available, so work that needs more can fail before it starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["free_memory", "gigabytes"]
 
 
 def free_memory() -> int | None:
-    """The memory in bytes that can be had without swapping; None where the system does not say."""
+    """The memory in bytes that is available without swapping; None if the system does not report it."""
     try:
         for line in Path("/proc/meminfo").read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -19,7 +19,7 @@ def free_memory() -> int | None:
 
 
 def gigabytes(count: int) -> str:
-    """A number of bytes, for people.
+    """A number of bytes, in a readable unit.
 
     >>> gigabytes(20_000_000_000)
     '20.0 GB'

@@ -1,8 +1,8 @@
-"""Pools of processes any of which may be killed at any moment: that is seen, and they end, whatever they wait for.
+"""Pools of processes, any of which may be killed at any moment: this is detected, and the pool still ends.
 
-A pool of Python's waits for ever where a process is killed while it hands over a result (half of it is in the pipe),
-or while it holds a lock that the others need. So no wait here is without end. What is looked at is private to
-:mod:`concurrent.futures` (loky has the same names); an executor that lacks it is left to itself. Source: own
+A Python pool waits for ever if a process is killed while it hands over a result (half of it is in the pipe), or
+while it holds a lock that the others need. So no wait here is unlimited. The attributes inspected are private to
+:mod:`concurrent.futures` (loky uses the same names); an executor without them is left alone. Source: own
 construction.
 """
 
@@ -16,21 +16,21 @@ from typing import Any
 
 __all__ = ["OutOfTime", "Stuck", "end", "is_broken", "is_free", "processes_of", "result"]
 
-POLL = 0.2  # seconds between two looks
-GRACE = 2.0  # seconds that a pool has to see by itself that a process of it died
-LAST = 5.0  # seconds that processes with nothing left to do have to end by themselves
+POLL = 0.2  # seconds between two checks
+GRACE = 2.0  # seconds for a pool to notice by itself that one of its processes died
+LAST = 5.0  # seconds for idle processes to end by themselves
 
 
 class Stuck(BrokenExecutor):
-    """A pool of which a process died, and which does not see it."""
+    """A pool has a dead process and does not notice it."""
 
 
 class OutOfTime(Exception):
-    """There is no more time to wait for a result."""
+    """No time is left to wait for a result."""
 
 
 def processes_of(executor: Any) -> list[Any]:
-    """The processes of a pool; none where it has none, or does not say."""
+    """The processes of a pool; empty if it has none, or does not list them."""
     found = getattr(executor, "_processes", None)
     return list(found.values()) if isinstance(found, dict) else []
 
@@ -42,7 +42,7 @@ def is_broken(executor: Any) -> bool:
 
 
 def is_free(executor: Any) -> bool:
-    """Whether work can be sent without waiting for ever: nobody holds the lock of a pool for long but a stuck one."""
+    """Whether work can be sent without waiting for ever: only a stuck process holds the lock of a pool for long."""
     lock: Any = getattr(executor, "_shutdown_lock", None)
     if not processes_of(executor) or not hasattr(lock, "acquire"):
         return True
@@ -53,9 +53,9 @@ def is_free(executor: Any) -> bool:
 
 
 def result(executor: Any, future: Any, until: float | None = None) -> Any:
-    """The result of work that was sent to an executor; Stuck where a process died, and nothing more comes.
+    """The result of work sent to an executor; raises Stuck if a process died and no result will come.
 
-    Raises OutOfTime where it is not there at ``until`` (of :func:`time.monotonic`).
+    Raises OutOfTime if there is no result at ``until`` (of :func:`time.monotonic`).
     """
     pool = hasattr(executor, "_processes")
     if not pool and until is None:
@@ -65,7 +65,7 @@ def result(executor: Any, future: Any, until: float | None = None) -> Any:
         now = time.monotonic()
         if until is not None and now >= until:
             raise OutOfTime
-        with suppress(TimeoutError):  # of this wait; one of the work itself comes below, when all is done
+        with suppress(TimeoutError):  # from this wait; one raised by the work is reported below, when it is done
             return future.result(timeout=POLL if until is None else min(POLL, until - now))
         if not pool or not (_dead(processes_of(executor)) or is_broken(executor)):
             since = None
@@ -77,21 +77,21 @@ def result(executor: Any, future: Any, until: float | None = None) -> Any:
 
 
 def _code(process: Any) -> int | None:
-    """How a process ended, None while it lives."""
+    """How a process ended; None while it runs."""
     try:
         return process.exitcode  # type: ignore[no-any-return]
-    except ValueError:  # it has ended, and was let go
+    except ValueError:  # it has ended, and was closed
         return 0
 
 
 def _dead(processes: Iterable[Any]) -> bool:
-    """Whether one ended badly, or all have ended; one that had done its share is replaced."""
+    """Whether one ended badly, or all have ended; one that ended normally is replaced by the pool."""
     codes = [_code(p) for p in processes]
     return any(codes) or (bool(codes) and None not in codes)
 
 
 def end(executor: Any, now: bool) -> None:
-    """Shut an executor down; ``now``: at once, whatever it does. A pool of processes ends in any case, and soon."""
+    """Shut an executor down; ``now``: at once, whatever it is doing. A pool of processes ends in any case, and soon."""
     processes, thread = processes_of(executor), getattr(executor, "_executor_manager_thread", None)
     if not processes:
         with suppress(OSError, RuntimeError):
@@ -108,7 +108,7 @@ def end(executor: Any, now: bool) -> None:
     while not now and _lives(thread, POLL) and not any(map(_code, processes)) and time.monotonic() < until:
         pass
     _kill(processes)
-    if _lives(thread, GRACE):  # it waits for the other half of a result, or for room in a queue
+    if _lives(thread, GRACE):  # it waits for the rest of a result, or for room in a queue
         for connection in ends:
             with suppress(OSError, AttributeError):
                 connection.close()  # type: ignore[union-attr]
@@ -116,7 +116,7 @@ def end(executor: Any, now: bool) -> None:
 
 
 def _lives(thread: Any, seconds: float) -> bool:
-    """Whether a thread still runs after so many seconds at most."""
+    """Whether a thread still runs after at most that many seconds."""
     if thread is None:
         return False
     thread.join(seconds)
@@ -124,7 +124,7 @@ def _lives(thread: Any, seconds: float) -> bool:
 
 
 def _kill(processes: Iterable[Any]) -> None:
-    """Kill what still lives, and wait for its end, so that nothing is left behind."""
+    """Kill the remaining processes and wait for their end."""
     found = list(processes)
     for process in found:
         if _code(process) is None:

@@ -1,4 +1,4 @@
-"""How far work has come: a function that is told, or a bar of tqdm in a terminal or a notebook."""
+"""Progress of work: calls of a function, or a tqdm bar in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["OnProgress", "Progress", "each_told", "told_by"]
 
 Item = TypeVar("Item")
 
-# What is called now and then with what is being done, how much of it is done, and how much there is (0: not known).
+# Called now and then with the kind of work, how much of it is done, and how much there is (0: not known).
 OnProgress = Callable[[str, int, int], None] | None
 
 _DELAY = 1.0  # seconds before anything is shown
 
 
 def told_by(given: OnProgress | bool) -> OnProgress:
-    """The function that is told of progress: the one that is given, or for True a bar; TypeError on anything else.
+    """The function that receives progress: the given one, or for True a bar; raises TypeError on anything else.
 
     >>> told_by(None) is None, told_by(False) is None, callable(told_by(True))
     (True, True, True)
@@ -26,12 +26,12 @@ def told_by(given: OnProgress | bool) -> OnProgress:
     if given is True:
         return Progress(anywhere=True).step
     if given is not None and given is not False and not callable(given):
-        raise TypeError(f"progress is True, or a function of what, done and total, not {given!r}")
+        raise TypeError(f"progress must be True or a function of what, done and total, not {given!r}")
     return given or None
 
 
 def each_told(what: str, items: Iterable[Item], told: OnProgress) -> Iterator[Item]:
-    """The items one after the other; what is told hears of each when its work is done.
+    """The items one after the other; ``progress`` is called for each when its work is done.
 
     >>> heard = []
     >>> list(each_told("letters", "ab", lambda what, done, total: heard.append((what, done, total)))), heard
@@ -45,9 +45,9 @@ def each_told(what: str, items: Iterable[Item], told: OnProgress) -> Iterator[It
 
 
 class Progress:
-    """A bar after the first second, where standard error is a terminal; ``anywhere``: in a notebook and a file too.
+    """A bar after the first second, if standard error is a terminal; ``anywhere``: also in a notebook and a file.
 
-    Of one kind of work after another there is one bar at a time. It is taken away when its work is done.
+    Several kinds of work, one after another, have one bar at a time. A bar is removed when its work is done.
     """
 
     def __init__(self, anywhere: bool = False) -> None:
@@ -62,13 +62,13 @@ class Progress:
         self._close()
 
     def step(self, what: str, done: int, total: int) -> None:
-        """Say how much of some work is done; ``total`` 0 where it is not known how much there is."""
+        """Report how much of some work is done; ``total`` is 0 if the amount is unknown."""
         if time.monotonic() - self._start < _DELAY or not (self._anywhere or sys.stderr.isatty()):
             return
         if self._bar is not None and self._bar.total != (total or None):
             self._close()
         if self._bar is None:
-            from tqdm.auto import tqdm  # after the first second, as it takes a while itself
+            from tqdm.auto import tqdm  # imported after the first second, because it takes a while
 
             shown = {"file": sys.stderr, "leave": False, "dynamic_ncols": True}
             self._bar = tqdm(desc=what, initial=done, total=total or None, **shown)

@@ -1,7 +1,7 @@
-"""Work in pieces, by workers: results in the order of the tasks, what died done again, the same for any number.
+"""Work in pieces, by workers: results in the order of the tasks, dead workers' tasks retried, the same for any number.
 
-Tasks are small (paths, digests, numbers, ranges), never arrays. What the pieces are is fixed before anyone works, and
-results are taken in order, so that nothing depends on how many workers there are. Source: own construction.
+Tasks are small (paths, digests, numbers, ranges), never arrays. The pieces are fixed before the work starts, and
+results are taken in order, so nothing depends on the number of workers. Source: own construction.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from symcircuits.work.pools import OutOfTime, Stuck, end, is_broken, is_free, pr
 __all__ = ["WorkerDied", "WorkerPool", "as_it_is", "dask", "pairwise", "pin", "pinned", "processes"]
 
 T = TypeVar("T")
-TRIES = 3  # of a task alone, after it or one beside it took a worker with it
-AHEAD = 4  # tasks sent for each worker that is known, beyond those that are done
-UNKNOWN = 16  # workers that an executor is taken to have that does not say
-CONNECT = 10  # seconds until a scheduler must have answered
-WORTH = 3.0  # CPU seconds of work that is left for which processes, or threads, are begun: one takes about a second
-BESIDE = 0.75  # share of a processor from which on work goes on beside a busy interpreter
-SENT = 3e7  # bytes of results in a second of work up to which processes are worth it
+TRIES = 3  # of a task by itself, after it or a task beside it killed a worker
+AHEAD = 4  # unfinished tasks sent for each known worker
+UNKNOWN = 16  # assumed number of workers of an executor that does not report it
+CONNECT = 10  # seconds within which a scheduler must answer
+WORTH = 3.0  # CPU seconds of remaining work that justify processes or threads: starting one takes a second
+BESIDE = 0.75  # share of a processor above which work counts as running beside a busy interpreter
+SENT = 3e7  # bytes of results per second of work up to which processes are worth it
 LOOK = 0.012  # seconds
-EMPTY = 60  # seconds that a cluster may have no workers while there is work
+EMPTY = 60  # seconds that a cluster may be without workers while there is work
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS")
 
 
 class WorkerDied(OSError):
-    """A task whose worker died each time it was tried, by name."""
+    """The worker of a task, which the error names, died each time the task was tried."""
 
 
 def pinned() -> AbstractContextManager[Any]:
-    """BLAS on one thread while it lasts, in this process, by threadpoolctl; without that nothing happens."""
+    """A context in which BLAS uses one thread in this process, by threadpoolctl; without it nothing happens."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -61,19 +61,19 @@ def pinned() -> AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def pin() -> None:
-    """BLAS on one thread in this process from now on, by threadpoolctl if it is there: for processes that only work."""
+    """Limit BLAS to one thread in this process from now on, by threadpoolctl if installed: for worker processes."""
     pinned()
 
 
 def processes(n: int) -> Callable[[], Executor]:
-    """Makes a pool of ``n`` processes of this machine: BLAS on one thread each; they end when this process ends."""
+    """Creates a pool of ``n`` processes of this machine: BLAS on one thread each; they end when this process ends."""
     return partial(ProcessPoolExecutor, n, mp_context=get_context("spawn"), initializer=_begin)
 
 
 def _begin() -> None:
-    """In a process of its own: one thread of BLAS, Ctrl-C is the parent's affair, and no life without the parent."""
+    """Set up a worker process: one BLAS thread, Ctrl-C left to the parent, and an end with the parent."""
     for name in _THREADS:
-        os.environ[name] = "1"  # read when NumPy is imported, which is later
+        os.environ[name] = "1"  # read when NumPy is imported, which comes later
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     if parent is not None:
@@ -87,7 +87,7 @@ def _end_with(parent: Any) -> None:
 
 @contextmanager
 def dask(address: str) -> Iterator[_Dask]:
-    """The workers of a Dask cluster by the address of its scheduler; OSError where it does not answer."""
+    """The workers of a Dask cluster by the address of its scheduler; raises OSError if it does not answer."""
     try:
         from distributed import Client
     except ImportError:
@@ -98,7 +98,7 @@ def dask(address: str) -> Iterator[_Dask]:
     except (OSError, ValueError, TimeoutError, TypeError, RuntimeError) as fault:
         said = (str(fault).strip() or type(fault).__name__).splitlines()[0]
     if client is None:
-        gc.collect()  # the half-made client: closed when Python ends it waits for a loop that is gone, and says so
+        gc.collect()  # the unfinished client: closed at exit, it would wait for a loop that is gone, and warn
         raise OSError(f"no Dask scheduler answers at {address} (an address is tcp://HOST:PORT): {said}")
     try:
         if not client.scheduler_info().get("workers"):
@@ -111,14 +111,14 @@ def dask(address: str) -> Iterator[_Dask]:
 
 @final
 class _Dask:
-    """A Dask cluster as an executor that says when its scheduler is gone, rather than wait for it for ever."""
+    """A Dask cluster as an executor that raises if its scheduler is gone, instead of waiting for ever."""
 
     def __init__(self, client: Any, address: str) -> None:
         self._client, self._address = client, address
-        self._seen = time.monotonic()  # when there were workers
+        self._seen = time.monotonic()  # when workers were last seen
 
     def check(self) -> None:
-        """OSError where the scheduler is gone for good (``connecting``: it may come back), or all workers are."""
+        """Raise OSError if the scheduler is gone for good (``connecting``: it may come back), or all workers are."""
         if self._client.status not in ("running", "connecting"):
             raise OSError(f"the Dask scheduler at {self._address} is gone")
         if time.monotonic() - self._seen > EMPTY / 4 and self._client.status == "running":
@@ -128,7 +128,7 @@ class _Dask:
                 raise OSError(f"the Dask scheduler at {self._address} has had no workers for {EMPTY} seconds")
 
     def submit(self, work: Callable[[Any], Any], task: Any) -> _DaskFuture:
-        """Send work; what is the same is done again, for it may be of other weights."""
+        """Send work; equal tasks are computed again, because they may use other weights."""
         self.check()
         return _DaskFuture(self, self._client.submit(work, task, pure=False))
 
@@ -148,19 +148,19 @@ class _DaskFuture:
                 return self._future.result(timeout=1 if timeout is None else timeout)
             except TimeoutError:
                 if getattr(self._future, "status", "") == "error":
-                    return self._future.result()  # it may be of the work
+                    return self._future.result()  # the work itself may have raised it
                 if timeout is not None:
                     raise
 
     def cancel(self) -> None:
-        with suppress(Exception):  # what is gone need not be cancelled
+        with suppress(Exception):  # the cluster may be gone
             self._cluster.check()
             self._future.cancel()
 
 
 @final
 class _Joblib:
-    """A ``joblib.Parallel`` as an executor: all that was sent is done together, when a result of it is asked for."""
+    """A ``joblib.Parallel`` as an executor: all tasks sent are run together when a result of one is needed."""
 
     def __init__(self, parallel: Any) -> None:
         from joblib import effective_n_jobs
@@ -173,7 +173,7 @@ class _Joblib:
         return self._sent[-1]
 
     def do(self) -> None:
-        """Do what was sent; of what died all is told, and whoever sent it sends it again."""
+        """Run the tasks sent; a death fails all of them, and the sender sends them again."""
         from joblib import delayed
 
         lot, self._sent = [f for f in self._sent if f.set_running_or_notify_cancel()], []
@@ -211,15 +211,15 @@ def _first(found: tuple[Any, ...]) -> Any:
 
 
 def watched(work: Callable[[Any], T], task: Any) -> tuple[T, float]:
-    """What work gives, and the share of a processor that it had while another thread kept the interpreter busy.
+    """The result of work, and the share of a processor that it had while another thread kept the interpreter busy.
 
-    Near 1 where BLAS is the work: then threads work beside each other; a half and less where Python is. Four looks of
-    some milliseconds; 0 where the work was over before, or where threads have no clocks of their own.
+    Near 1 if the work is BLAS, which threads can run in parallel; a half or less if it is Python. Takes four samples
+    of some milliseconds; 0 if the work ends before that, or if threads have no clocks of their own.
     """
     over, looks = threading.Event(), list[float]()
     try:
         clock = time.pthread_getcpuclockid(threading.get_ident())
-    except AttributeError:  # not on this system
+    except AttributeError:  # not available on this system
         return work(task), 0.0
 
     def look() -> None:
@@ -243,7 +243,7 @@ def watched(work: Callable[[Any], T], task: Any) -> tuple[T, float]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Processes that are started meanwhile do not run the script of this one, which need not be made for that."""
+    """Processes started within this context do not run this one's script, which need not be written for that."""
     main = sys.modules["__main__"]
     hidden: dict[str, Any] = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
     main.__spec__ = None
@@ -254,12 +254,12 @@ def without_main() -> Iterator[None]:
 
 
 def as_it_is(task: T) -> T:
-    """What is sent of a task that holds no arrays."""
+    """The data sent for a task, which holds no arrays."""
     return task
 
 
 def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
-    """The sum of parts, neighbours first: its order is fixed by their number alone. None where there are none.
+    """The sum of parts, neighbours first: their number alone fixes its order. None if there are no parts.
 
     >>> pairwise("abc", lambda x, y: f"({x}+{y})")
     '((a+b)+c)'
@@ -278,14 +278,14 @@ def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
 
 @final
 class WorkerPool:
-    """Who works: None (this thread), a number, an executor, or a function that makes one.
+    """The workers: None (this thread), a number, an executor, or a function that makes one.
 
-    A number is of processes where Python is the work, of threads where BLAS is, and of nobody but this thread where
-    little is left to do: the first pieces are done here and measured (see :meth:`results`).
+    A number means processes if the work is Python, threads if it is BLAS, and only this thread if little work is
+    left: the first pieces are done here and measured (see :meth:`results`).
 
     An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask, or a
-    ``joblib.Parallel`` with any of its back ends; it is not shut down. One that is made here is, and is made anew where
-    its processes died.
+    ``joblib.Parallel`` with any of its back ends; it is not shut down. One that is made here is shut down, and is
+    replaced if its processes die.
 
     >>> with WorkerPool(2) as crew:
     ...     list(crew.results(abs, [("one", -1), ("two", -2), ("three", 3)]))
@@ -294,15 +294,15 @@ class WorkerPool:
 
     @staticmethod
     def check(given: Any) -> None:
-        """ValueError where a number of workers is below 1."""
+        """Raise ValueError if a number of workers is below 1."""
         if isinstance(given, bool) or (isinstance(given, int) and given < 1):
-            raise ValueError(f"workers is a number, 1 or more, not {reprlib.repr(given)}")
+            raise ValueError(f"workers must be a number, 1 or more, not {reprlib.repr(given)}")
 
     def __init__(self, given: Any = None) -> None:
         self.check(given)
         self._make: Callable[[], Executor] | None = None
         self._number = given if isinstance(given, int) and given > 1 else 0
-        self.pace: float | None = None  # CPU seconds of a piece, where it was measured
+        self.pace: float | None = None  # CPU seconds of a piece, if measured
         if any(c.__name__ == "Parallel" and c.__module__.startswith("joblib") for c in type(given).__mro__):
             given = _Joblib(given)
         if isinstance(given, int):
@@ -311,32 +311,32 @@ class WorkerPool:
             self._make = given
         elif given is not None and not callable(getattr(given, "submit", None)):
             raise TypeError(
-                "workers is a number, an executor (something with submit, or joblib.Parallel) or a function that makes "
+                "workers must be a number, an executor (with submit, or a joblib.Parallel) or a function that makes "
                 f"one, not {type(given).__name__}"
             )
         self._executor: Any = self._make() if self._make else given
         self._sent: deque[tuple[str, Any, Any]] = deque()  # tasks under way, in order
-        self._sends: Callable[[Any], Any] | None = None  # what processes of a number are sent in place of a task
+        self._sends: Callable[[Any], Any] | None = None  # makes what processes are sent in place of a task
         if self._executor is not None and not callable(getattr(self._executor, "submit", None)):
-            raise TypeError(f"what makes an executor made one without submit: {type(self._executor).__name__}")
+            raise TypeError(f"the function given as workers made no executor: {type(self._executor).__name__}")
 
     @property
     def alone(self) -> bool:
-        """Whether nobody but this thread works."""
+        """Whether this thread does all the work."""
         return self._executor is None and not self._number
 
     @property
     def here(self) -> bool:
-        """Whether all work is done in this process, so that objects need not be sent."""
+        """Whether all work is done in this process, so objects need not be sent."""
         return self._executor is None or isinstance(self._executor, ThreadPoolExecutor)
 
     def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        # Processes of our own are killed below; what is sent to them then fails, and must not be cancelled before: the
-        # thread of the pool would fail in its turn, aloud.
-        left = [sent[2] for sent in self._sent if sent[2] is not None]  # where something went wrong, or is enough
+        # Our own processes are killed below; sending to them then fails. Futures must not be cancelled before that: the
+        # thread of the pool would fail too, and print its traceback.
+        left = [sent[2] for sent in self._sent if sent[2] is not None]  # after an error, or when enough is done
         self._sent.clear()
         if not self._make or not processes_of(self._executor):
             for future in left:
@@ -348,11 +348,11 @@ class WorkerPool:
         self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]], until: float | None = None, *,
         pieces: int | None = None, sent: Callable[[], Callable[[Any], Any]] | None = None,
     ) -> Iterator[T]:  # fmt: skip
-        """What ``work`` gives for each task (its name, for errors, and what is sent), in the order of the tasks.
+        """The result of ``work`` for each task (its name, for errors, and its data), in the order of the tasks.
 
-        Others are waited for no longer than ``until`` (of :func:`time.monotonic`): then OutOfTime is raised. Where
-        workers are a number: ``pieces``, how many tasks there are, if that is known; ``sent``, what makes the function
-        that gives what a process is sent in place of a task (None, or ValueError: it cannot be sent).
+        No result is waited for beyond ``until`` (of :func:`time.monotonic`): then OutOfTime is raised. If workers are a
+        number: ``pieces``, the number of tasks, if known; ``sent``, which makes the function that gives what a process
+        is sent in place of a task (None, or ValueError: it cannot be sent).
         """
         tasks = iter(tasks)
         if self._executor is None:
@@ -374,7 +374,7 @@ class WorkerPool:
         self, work: Callable[[Any], T], tasks: Iterator[tuple[str, Any]], pieces: int | None,
         sent: Callable[[], Callable[[Any], Any]] | None,
     ) -> Iterator[T]:  # fmt: skip
-        """What is done in this thread: all, or of a number of workers as much as shows who is to do the rest."""
+        """The tasks done in this thread: all, or, with a number of workers, enough to decide who does the rest."""
         done, first, spent, share = 0, 0.0, 0.0, 0.0
         for _, task in tasks:
             start = time.thread_time()
@@ -384,7 +384,7 @@ class WorkerPool:
                 found = work(task)
             took = time.thread_time() - start
             done, first, spent = done + 1, first if done else took, spent + took
-            each = (spent - first) / (done - 1) if done > 1 else took  # the first also makes what others find made
+            each = (spent - first) / (done - 1) if done > 1 else took  # the first also fills caches
             sure = done > 1 or took > WORTH
             self.pace = self.pace or (each if sure else None)
             yield found
@@ -396,11 +396,11 @@ class WorkerPool:
                 self._number = 0
 
     def _choose(self, share: float, sent: Callable[[], Callable[[Any], Any]] | None, bytes_a_second: float) -> None:
-        """Threads, processes, or neither: then this thread goes on alone."""
+        """Threads, processes, or neither: then this thread continues alone."""
         if share > BESIDE:
             self._make = partial(ThreadPoolExecutor, self._number)
         elif sent is not None and bytes_a_second < SENT:
-            with suppress(ValueError, OSError):  # it cannot be sent
+            with suppress(ValueError, OSError):  # the work cannot be sent
                 self._sends = sent()
                 self._make = processes(self._number)
         self._executor = self._make() if self._make else None
@@ -418,7 +418,7 @@ class WorkerPool:
             raise OSError(f"{name}: the executor accepts no work ({fault})") from fault
 
     def _result(self, work: Callable[[Any], T], name: str, task: Any, future: Any, until: float | None) -> T:
-        """The result; of a task that died with its worker, or beside one that did, by itself in further tries."""
+        """The result; a task that died with its worker, or beside one that did, is retried by itself."""
         died: BaseException | None = None
         for _ in range(1 + TRIES):
             try:
@@ -426,7 +426,7 @@ class WorkerPool:
                     found: T = result(self._executor, future, until)
                     return found
             except OutOfTime:
-                self._sent.appendleft((name, task, future))  # it is not wanted any more either
+                self._sent.appendleft((name, task, future))  # shutdown cancels it too
                 raise
             except Exception as fault:
                 if not _worker_died(fault):
@@ -437,7 +437,7 @@ class WorkerPool:
         raise WorkerDied(f"{name}: its worker died {TRIES} times while it was the only one ({died})") from died
 
     def _renew(self, name: str, stuck: bool) -> None:
-        """A new pool in place of one that is broken or stuck; one that mends itself is left as it is."""
+        """A new pool in place of one that is broken or stuck; a pool that repairs itself is kept."""
         if not stuck and not is_broken(self._executor) and is_free(self._executor):
             return
         if self._make is None:
@@ -447,7 +447,7 @@ class WorkerPool:
             )
         end(self._executor, True)
         self._executor = self._make()
-        # What the old pool has not done by now it never does.
+        # The old pool will never finish its remaining tasks.
         self._sent = deque((n, t, f if f is not None and f.done() else None) for n, t, f in self._sent)
 
 
@@ -458,7 +458,7 @@ def _worker_died(fault: BaseException) -> bool:
 
 
 def _told(fault: Exception, name: str) -> Exception:
-    """The error for people: a worker that lacks what it needs is said to."""
+    """The error to report; one for a worker without symcircuits says so."""
     cause: BaseException | None = fault
     while cause is not None:
         if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] == "symcircuits":
