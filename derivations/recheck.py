@@ -1,9 +1,8 @@
 """Evaluate both sides of every claim of printed derivations: a second evaluator, which imports nothing of symcircuits.
 
-`recheck.py FILES`: random matrices modulo a prime, its own forward pass (`recheck_model.py`, beside this file); a new
-name alone on the left is defined. Files are LaTeX, or certificates (`.json`), whose claims are evaluated on recorded
-matrices too. Not read: prose, types, numbers beside lines. Exit status: 0 all that was read is confirmed (certificates:
-all), 1 a claim is refuted, 2 no claim or no file, nothing is confirmed, or a claim of a certificate is not read.
+`recheck.py FILES`: random matrices modulo a prime, its own forward pass (`recheck_model.py`), floats in small examples
+(`recheck_exact.py`); a new name alone on the left is defined. Certificates (`.json`) have recorded matrices too. Prose,
+types and numbers beside lines are not read. Exit status: 0 all confirmed, 1 a claim refuted, 2 one not read, or none.
 """
 
 import hashlib
@@ -24,6 +23,7 @@ SPACE += r"|\\notag|\\label\{[^{}]*\}"
 DISPLAY = r"\\begin\{align(?:at)?\*?\}(?:\{2\})?(.*?)\\end\{align(?:at)?\*?\}"
 OF = r"\\;\\big\|\\;\{?A\}?\\text\{ of \}"
 NORM, PMATRIX = r"\\bigl\\\|(.*?)\\bigr\\\|\^\{2\}", r"\\begin\{pmatrix\}(.*?)\\end\{pmatrix\}"
+ERRORS = (ValueError, TypeError, AttributeError, LookupError, SyntaxError, ArithmeticError, RecursionError)
 SCHEMA, LARGEST = "symcircuits.certificate/1", 99  # of a certificate, and rows of its matrices
 JOINTS = {"product": " ", "sum": " + ", "tensor": r" \otimes ", "pair": ", ", "transposed": "", "written": " "}
 BESIDE = r"&\\quad&.*?(?=\\\\|\n)|\\quad(\[.*?\]|\\text{.*?})|\\right\\}\\;(\\begin.*?\\end{array}|.*?terms?})"
@@ -33,9 +33,9 @@ def beside(*values):
     return Value([[x for row in rows for x in row] for rows in zip(*(value.it for value in values), strict=True)])
 
 
-def spelled(body):  # norms as functions, small matrices as `{1,2;3,4}`
+def spelled(body):  # norms as functions, small matrices as `{#1,2;3,4}`
     body = re.sub(OF, ",", re.sub(NORM, r"(\\norm(\1))", body, flags=re.S))
-    return re.sub(PMATRIX, lambda found: f"{{{recheck_exact.spelled(found[1])}}}", body, flags=re.S)
+    return re.sub(PMATRIX, lambda found: f"{{#{recheck_exact.spelled(found[1])}}}", body, flags=re.S)
 
 
 class Model(Transformer):  # that of a page, whose formulas are read
@@ -44,18 +44,25 @@ class Model(Transformer):  # that of a page, whose formulas are read
         letter, _, label = re.sub(r"\^G\((.*)\)$", r"^\1", plain(name)).rstrip("^").partition("^")
         if re.match(r"\d|N(_|$)", letter):
             return Value(int(letter) if letter.isdigit() else self.terms(letter[2:]))
-        if re.match(r"\{-?\d+[,;]|\{-?\d+$", letter):  # a small matrix, zeros beside and below
-            size, zeros = recheck_model.N, Value(0).it
-            rows = ([*map(recheck_exact.number, row.split(",")), *zeros[0]][:size] for row in letter[1:].split(";"))
-            return Value([*rows, *zeros][:size])
-        if re.match(r"\{-?\\(cos|sin)\(", letter):  # the same of cosines and sines of multiples of one angle
-            rows = [[recheck_exact.wave(entry) for entry in row.split(",")] for row in letter[1:].split(";")]
-            size, zeros = recheck_model.N, Value(0).it
-            return Value([*([*row, *zeros[0]][:size] for row in rows), *zeros][:size])
-        if letter == "f" and label in recheck_exact.RUNS:
-            return Value(recheck_exact.RUNS[label])
+        if token[:2] == "{#":
+            return recheck_exact.matrix(token[2:-1])
+        if function := recheck_exact.FUNCTIONS.get(f"{letter}^{label}".rstrip("^")):
+            return Value(function)
         value = self.get(letter, label)
-        return value.T if turned ^ (self.flipped and bool(re.match("W_(?!QK)|b_", letter))) else value
+        return value.T if turned ^ (self.flipped and bool(re.match(r"W_(?!QK)|\{?b_", letter))) else value
+
+    def terms(self, which):  # the number of terms: all, those of an order, or those of a composition type of the scores
+        if where := re.fullmatch(r"(logits|scoresof(L1H0)),(heads.*?)(,biases)?", which):  # in a model of its own
+            biases = ", ".join(f"${b}$" for b in ("b_V^L0", "b_V^L1", "b_O^L0", "b_O^L1", "b_U") if where[4])
+            line = re.sub("(heads|positions)", r"\1 ", where[3])
+            ones = Model(f"Model: {line}. {biases}, and no others", 1).known
+            return (ones["logits"] if not where[2] else ones["QL1H0"] @ ones["KL1H0"]).it[0][0]
+        ones = {z: Model(self.tex, z).known for z in (1, recheck_model.P, 2**24)}  # P is zero
+        if scores := re.search(r"S\^\{\\mathrm\{(L\w+)\}\}", self.tex):
+            q, k, a, b = (ones[z][x + scores[1]].it[0][0] for z in (1, recheck_model.P) for x in "QK")
+            return {"": q * k, "none": a * b, "Q": (q - a) * b, "K": a * (k - b), "QK": (q - a) * (k - b)}[which]
+        many, one = (ones[z]["logits"].it[0][0] for z in (2**24, 1))
+        return many >> 24 * range(5 * (len(self.heads) < 5))[int(which)] & 2**24 - 1 if which else one
 
     def evaluate(self, side):  # sums over heads written out, then what Python makes of brackets and signs
         tokens = [part for token in side for part in ("+-" if token == "-" else [token])]
@@ -93,15 +100,18 @@ class Model(Transformer):  # that of a page, whose formulas are read
 
     def judge(self, left, relation, right):  # `confirmed`, `refuted` or `defined`, or why it is not read
         try:
-            if len(left) == 1 and left[0][0] == "{" and plain(left[0]) not in self.known:
-                return self.known.update({plain(left[0]): self.evaluate(right)}) or "defined"
+            name = plain(re.sub(r"\^\{\\mathsf\{T\}\}$", "", left[0])) if len(left) == 1 else ""
+            if name[:1] == "{" and name[1] != "#" and name not in self.known:
+                value = self.evaluate(right)
+                return self.known.update({name: value.T if "\\mathsf" in left[0] else value}) or "defined"
             if relation == "\\le":
                 a, b = (self.evaluate(side).it[0][0] for side in (left, right))
                 return "confirmed" if a <= b else "refuted"
             d = self.evaluate(left) + Value(-1) @ self.evaluate(right)
-            apart = any(map(any, (d @ self.get("t") if callable(d.it) else d).it))
+            d = d @ self.get("t") if callable(d.it) else d
+            apart = any(abs(x) > recheck_exact.TOLERANCE for row in d.it for x in row)
             return "refuted" if apart == (relation == "=") else "confirmed"
-        except (ValueError, TypeError, AttributeError, LookupError, SyntaxError, RecursionError) as error:
+        except ERRORS as error:
             return f"not read: {error}"
 
 
@@ -121,7 +131,7 @@ def judged(model, claim, recorded):  # the verdict on a claim of a certificate; 
             rows = ([[[x % recheck_model.P for x in row] for row in value.it] for value in pair] for pair in pairs)
             found = found if all(one == other for one, other in rows) else "refuted: other values were recorded"
         return found if claim["relation"] in ("=", "\\neq", "\\le") else "refuted: its relation is unknown"
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except ERRORS as error:
         return f"refuted: it is damaged: {error!r}"
 
 
@@ -152,7 +162,7 @@ def certificate(text):  # the number of every claim and its verdict: on the reco
             recheck_model.P, recheck_model.N = own
         model = Model(whole["model"])
         return found + [(f"claim {n}", judged(model, claim, False)) for n, claim in enumerate(claims, 1)]
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except ERRORS as error:
         return [("the certificate", f"refuted: it is cut or damaged: {error!r}")]
 
 
@@ -168,16 +178,15 @@ def page(text):  # every claim of a page and its verdict; in a book every result
 def main(paths):
     counts, unread = dict.fromkeys(("confirmed", "refuted", "defined", "not read"), 0), False
     for path in paths:
-        certified = path.endswith(".json")
         try:
-            verdicts = list((certificate if certified else page)(Path(path).read_text(encoding="utf-8")))
+            verdicts = list((certificate if path.endswith(".json") else page)(Path(path).read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError) as error:
             print(f"{path}: it cannot be read: {error}")
             unread = True
             continue
         for claim, found in verdicts:
             counts[found.partition(":")[0]] += 1
-            unread |= certified and found.startswith("not")
+            unread |= found.startswith("not")
             if found not in ("confirmed", "defined"):
                 print(f"{path}: {claim}: {found}")
         if not verdicts:

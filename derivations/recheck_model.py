@@ -6,10 +6,15 @@ from functools import partialmethod
 
 P, N = 2**127 - 1, 4  # all matrices are N x N, so that nothing is equal by its shape; vectors are N x 1
 WIDTH = 2  # of narrow heads
+NORMS = (("D", "{D_"), ("\\Gamma", "{G_"))  # of a model, and as pages on norms have them
 
 
 def plain(name):
     return "{" * (name[0] == "{") + re.sub(r"\\mathrm|\\text|[{}\s]", "", name)  # `W_OV^L0H1`; `{Y}` as `{Y`
+
+
+def reduced(x):  # modulo the prime; the floats of small examples stay as they are
+    return x if -P < x < P else x % P
 
 
 class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: a function of values, and its slots
@@ -29,13 +34,14 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
                 rows.remove(pivot)
                 rows.insert(rank, pivot)
                 rank, pivot = rank + 1, [x * pow(pivot[at], -1, P) for x in pivot]
-                rows[rank:] = [[(x - row[at] * y) % P for x, y in zip(row, pivot, strict=True)] for row in rows[rank:]]
+                pairs = [[(x, row[at] * y) for x, y in zip(row, pivot, strict=True)] for row in rows[rank:]]
+                rows[rank:] = [[reduced(x - y) for x, y in row] for row in pairs]
         return Value(rank)
 
     def __add__(self, other):
         if callable(self.it) or callable(other.it):
             return Value(lambda x: self @ x + other @ x)
-        return Value([[(x + y) % P for x, y in zip(*r, strict=True)] for r in zip(self.it, other.it, strict=True)])
+        return Value([[reduced(x + y) for x, y in zip(*r, strict=True)] for r in zip(self.it, other.it, strict=True)])
 
     def __matmul__(self, other):
         if callable(self.it) and not callable(getattr(other, "it", None)):
@@ -43,8 +49,8 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
         if callable(self.it) or callable(other.it):
             return Value(lambda x: self @ (other @ x))
         if len(self.it[0]) != len(other.it) and self.it == Value(self.it[0][0]).it:  # a number
-            return Value([[self.it[0][0] * x % P for x in row] for row in other.it])
-        return Value([[sum(x * y for x, y in zip(r, c, strict=True)) % P for c in other.T.it] for r in self.it])
+            return Value([[reduced(self.it[0][0] * x) for x in row] for row in other.it])
+        return Value([[reduced(sum(x * y for x, y in zip(r, c, strict=True))) for c in other.T.it] for r in self.it])
 
     def __mul__(self, w, flip=True):
         if self.slots:
@@ -52,7 +58,7 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
         return Value(lambda x: self @ x @ (w.T if flip else w), (self, w))
 
     def __floordiv__(self, other):  # entry by entry
-        return Value([[x * y % P for x, y in zip(*r, strict=True)] for r in zip(self.it, other.it, strict=True)])
+        return Value([[reduced(x * y) for x, y in zip(*r, strict=True)] for r in zip(self.it, other.it, strict=True)])
 
     __mod__ = partialmethod(__mul__, flip=False)  # in TransformerLens's shapes
     __rpow__ = partialmethod(lambda self, pair: (*pair, self))  # two matrices, and what their product acts on
@@ -62,7 +68,7 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
 class Model:  # that of the line "Model:"; with `count`, all is `Id` and patterns are `count`, which counts paths
     def __init__(self, tex, count=0, given=()):
         self.tex, self.count, self.given = tex, count, dict(given)
-        self.known = {"Id": Value(1), "-": Value(P - 1), **self.given}
+        self.known = {"Id": Value(1), "-": Value(-1), **self.given}
         self.known.setdefault("\\mathbf1", Value(1 if count else [[1]] * N))
         line = self.line = (re.search(r"Model: .*?(?=\. (?:Row|The paper's|TransformerLens's) |\n|$)", tex) or [""])[0]
         self.flipped = "TransformerLens's convention" in tex
@@ -78,7 +84,7 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
             self.heads = [max(k + 3, 0, *(int(n) + 1 for n in re.findall(rf"L{k}H(\d+)", tex))) for k in layers]
             self.groups = [heads // 2 for heads in self.heads if "shared by groups" in line]
         known, part = self.known, self.part
-        trace = Value(lambda x: Value(sum(x.it[i][i] for i in range(N))))  # these act on all that follows in a product
+        trace = Value(lambda x: Value(sum(row[i] for i, row in enumerate(x.it))))  # acts on what follows in a product
         known |= {"Tr": trace, "\\norm": Value(lambda x: trace @ (x @ x.T)), "/": Value(lambda x: x.inverse)}
         known |= {"rank": Value(lambda x: x.rank), "d_head": Value(WIDTH)}
         known["M"] = Value([[int(j <= i) for j in range(N)] for i in range(N)])  # the causal mask
@@ -87,7 +93,6 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
             known.setdefault(name + "^-1", Value(1) + u @ v.T @ Value(-1 - (v.T @ u).it[0][0]).inverse)
         first, *others = (Value(1) + w @ w.T @ Value((w.T @ w).it[0][0] * (P // 2)).inverse for w in (u, v, u + v))
         known |= {"{c": u, "{z": v, "{Q": first @ others[0], "{P": first @ others[1], **self.given}
-        known["{Z"] = Value([[int(i == j + 1) for j in range(N)] for i in range(N)])
         known["vec_rows"] = Value(lambda x: Value([[y] for row in x.it for y in row]))
         known["vec_columns"] = Value(lambda x: known["vec_rows"] @ x.T)
         known["kron"] = Value(lambda x: Value([[p * q for p in r for q in s] for r in x[0].it for s in x[1].it]) @ x[2])
@@ -105,6 +110,8 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
                     known.setdefault(kind + head, scale @ (read + part(f"b_{kind}", head)) @ gain)
                 scaled = part("s", head, "^(?!.*no score scale)") @ known["Q" + head] @ part("R_j-i", head, "rotary")
                 known[f"S^{head}"] = scaled @ known["K" + head].T + part("{alibi", head, "alibi", 0)
+                if "no softmax" in line:
+                    known[f"A^{head}"] = known["M"] // known[f"S^{head}"]
                 out += self.get("A", head) @ (y @ self.get("W_V", head).T + part("b_V", head)) @ self.get("W_O", head).T
             mlp = part("r", f"M{layer}") @ part("M", f"L{layer}", "MLPs", 0)
             x = known[f"X_{layer + 1}"] = x + part("r", f"L{layer}") @ out + mlp
@@ -142,14 +149,13 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
 
     def other(self, target, how):  # a target of another run: with changed matrices, or where only some heads write
         heads, known = [f"L{l}H{i}" for l, n in enumerate(self.heads) for i in range(n)], self.known
-        names = (("W_E", "{E"), ("P", "{F"), ("W_U", "{W")) if how in ("c", "z") else ()
-        given = {name: known[new] for name, new in names if new in known}
+        if how == "model":
+            return self.held()
+        changed = {re.sub(r"\{|\^?\(.*", "", name): new for name, new in known.items() if f"({how})" in name}
+        given = {name: new.T if self.flipped and name[0] == "W" else new for name, new in changed.items()}
         for name in ["W_E", "W_U", *(f"W_{w}^{head}" for w in "QKVO" for head in heads)] if how == "T" else []:
             w = self.get(*name.split("^"))
             given[name] = known["{T"] @ w if name[2] in "EO" else w @ known["T^-1"]
-        if how == "Q":  # no content, positions copied, positions read
-            given = {f"W_{w}": Value(int(w[0] != "E")) for w in ("E", "O^L0H0", "V^L0H0", "Q^L1H0")}
-            given |= {"W_K^L1H0": known["{Q"]}
         if run := re.fullmatch(r"run(\d)", how):  # of the term-importance algorithm
             return self.importance(int(run[1]))[target]
         if not given and not re.match(r"L\d|\\", how):
@@ -160,6 +166,14 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
             found = Model(self.tex, given={**self.given, **{f"W_O^{head}": Value(0) for head in off}, **given}).known
             given |= {f"K{head}": found[f"K{head}"] for head in heads}
         return found[target]
+
+    def held(self):  # the logits of any run, with its patterns, norms and neurons under the names that the page has
+        places = (("L0", "1"), ("L1", "2"), ("final", "f")) if "{D_f" in self.known else ()
+        given = {f"{ours}^{place}": self.get(name + to) for place, to in places for ours, name in NORMS}
+        given |= {"C": self.known["{C"]} if given else {}
+        run = Model(self.tex.replace(self.line, self.line + ", LN norm" * bool(given)), given={**self.given, **given})
+        w = self.get("{W_M") if self.flipped else self.get("{W_M").T
+        return run.known["logits"] + (self.get("{m") @ w @ self.get("W_U").T if "{W_M}" in self.tex else Value(0))
 
     def importance(self, runs):  # what is read are the streams that the outputs of the run before make
         saved = [Value(0) for _ in self.heads]
@@ -184,17 +198,3 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
     def norm(self, x, label):
         gain = self.part("C", "", "LN norm") @ self.part("\\Gamma", label, "(LN|RMS) norm(?! without gain)")
         return self.part("D", label, "(LN|RMS) norm") @ x @ gain + self.part("b_N", label)
-
-    def terms(self, which):  # the number of terms: all, those of an order, or those of a composition type of the scores
-        if where := re.fullmatch(r"(logits|scoresof(L1H0)),(noposition|positionin(stream|q,k))(,biases)?", which):
-            heads = "2,2" if where[5] else "12,12"  # the model that the page speaks of
-            kind = {"stream": ", positions standard", "q,k": ", positions shortformer", None: ""}[where[4]]
-            biases = ", ".join(f"${b}$" for b in ("b_V^L0", "b_V^L1", "b_O^L0", "b_O^L1", "b_U") if where[5])
-            ones = Model(f"Model: heads {heads}{kind}. {biases}, and no others", 1).known
-            return (ones["logits"] if not where[2] else ones["QL1H0"] @ ones["KL1H0"]).it[0][0]
-        ones = {z: Model(self.tex, z).known for z in (1, P, 2**24)}  # P counts as zero
-        if scores := re.search(r"S\^\{\\mathrm\{(L\w+)\}\}", self.tex):
-            q, k, a, b = (ones[z][x + scores[1]].it[0][0] for z in (1, P) for x in "QK")
-            return {"": q * k, "none": a * b, "Q": (q - a) * b, "K": a * (k - b), "QK": (q - a) * (k - b)}[which]
-        many, one = (ones[z]["logits"].it[0][0] for z in (2**24, 1))
-        return many >> 24 * range(5 * (len(self.heads) < 5))[int(which)] & 2**24 - 1 if which else one

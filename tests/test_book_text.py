@@ -93,10 +93,7 @@ def test_the_introduction_counts_what_the_book_has() -> None:
 
 def test_the_second_evaluator_confirms_the_book() -> None:
     verdicts = list(recheck.page(text()))
-    assert [claim for claim, found in verdicts if found.startswith("refuted")] == []
-    unread = [claim for claim, found in verdicts if found.startswith("not read")]
-    assert all(re.match(r"f[ ^]|\\mathrm\{(LN|gelu)\}|.*text\{model\}", claim) for claim in unread), unread
-    assert len(unread) == 6
+    assert {found for _, found in verdicts} == {"confirmed", "defined"}
     assert sum(found == "confirmed" for _, found in verdicts) > 500
     right = results()["logits_generic"]
     wrong = right.replace(r"A^{h_{2}}\,A^{h_{1}}", r"A^{h_{1}}\,A^{h_{2}}", 1)

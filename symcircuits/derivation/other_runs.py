@@ -192,9 +192,9 @@ class CountIn(Special):
     counts = True
 
     def written(self) -> Written:
-        where = {None: "no position", "standard": "position in stream", "shortformer": "position in q, k"}
         kind, _, head = self.target.partition(":")
-        name = f"{kind}{f' of {head}' if head else ''}, {where[self.positions]}" + (", biases" if self.biases else "")
+        name = f"{kind}{f' of {head}' if head else ''}, heads {','.join(map(str, self.heads))}"
+        name += (f", positions {self.positions}" if self.positions else "") + (", biases" if self.biases else "")
         return (Sign("N", "N", glyph="N"), Sign(f"[{name}]", rf"_{{\text{{{name}}}}}"))
 
     def number(self) -> int:

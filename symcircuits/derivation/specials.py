@@ -18,7 +18,7 @@ from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = [
     "Beside", "Difference", "Entrywise", "HeadWidth", "Inverse", "Kronecker", "Masked", "Named", "NamedMatrix",
-    "Parentheses", "Rank", "Ratio", "Scaled", "SquaredNorm", "Trace", "Vectorised",
+    "Parentheses", "Rank", "Ratio", "Scaled", "SquaredNorm", "Trace", "Vectorised", "Zero",
 ]  # fmt: skip
 
 Size = Callable[[Expr], int]
@@ -279,6 +279,21 @@ class NamedMatrix(Special):
         if self.kind != "orthogonal":
             return drawn
         return _once(at, f"an orthogonal matrix called {self.name}", lambda: _cayley(at, drawn))
+
+    def size(self, of: Size) -> int:
+        return 1
+
+
+@node()
+@dataclass(frozen=True, slots=True, repr=False)
+class Zero(Special):
+    """The matrix of zeros."""
+
+    def written(self) -> Written:
+        return (Sign("0", "0"),)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        return at.zero()
 
     def size(self, of: Size) -> int:
         return 1

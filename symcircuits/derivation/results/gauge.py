@@ -43,8 +43,8 @@ def source_gauge(frame: Frame) -> Iterator[Draft]:
     t_word, p = Word((t,)), Word(stream_program(frame.walked, 0)[0].sources[1].factors)
     one, c = ones(), NamedMatrix("c")
     constant = Product((one, Transposed(c)))
-    e = Named("E", "E", Sum((Word((w_e_t.T,)), Product((c, one.T)))))
-    n = Named("F", "F", Difference(p, constant))
+    e = Named("W_E^(c)", "W_E^{(c)}", Sum((Word((w_e_t.T,)), Product((c, one.T)))), flips=True)
+    n = Named("P^(c)", "P^{(c)}", Difference(p, constant))
     x = Product((t_word, Transposed(e)))
     yield Draft(
         "definition",
@@ -131,7 +131,7 @@ def _unembedding(frame: Frame, one: Word) -> Iterator[Draft]:
     """One vector added to every row of the unembedding."""
     z, centred = NamedMatrix("z"), NamedMatrix("C", "centring")
     w_u = read_by(frame)
-    w = Named("W", "W", Sum((Word((w_u,)), Product((one, Transposed(z))))))
+    w = Named("W_U^(z)", "W_U^{(z)}", Sum((Word((w_u,)), Product((one, Transposed(z))))), flips=True)
     changed = Changed("logits", "z", (("W_U", w),))
     last = Word((stream_symbol(2),))
     yield Draft("definition", (Claim((w, w.body)),), "Now a vector is added to every row of the unembedding.")

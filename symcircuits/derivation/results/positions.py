@@ -14,7 +14,7 @@ from symcircuits.derivation.nodes import Expr, Identity, Number, Product, Sum, T
 from symcircuits.derivation.other_runs import Changed, CountIn
 from symcircuits.derivation.results.factors import head_factors
 from symcircuits.derivation.results.registry import expansion, result
-from symcircuits.derivation.specials import Difference, NamedMatrix, Parentheses
+from symcircuits.derivation.specials import Named, NamedMatrix, Parentheses, Zero
 
 __all__: list[str] = []
 
@@ -171,15 +171,28 @@ def pointer_arithmetic(frame: Frame) -> Iterator[Draft]:
     yield from _pointers(frame, turn)
 
 
+def _in_run(name: str, value: Expr) -> Named:
+    """The weights ``W_O_L0H0`` of the changed model, ``W_O^L0H0 (Q)``."""
+    letter, _, label = name[2:].partition("_")
+    place = rf"\mathrm{{{label}}}\," if label else ""
+    return Named(f"W_{letter}^{label}(Q)", f"W_{letter}^{{{place}(Q)}}", value, flips=True)
+
+
 def _pointers(frame: Frame, turn: NamedMatrix) -> Iterator[Draft]:
     """The Q-composition term, in a model and in numbers."""
     a, position = Word((head_factors(frame, 0)["A"],)), Word(stream_program(frame.walked, 0)[0].sources[1].factors)
-    nothing = Difference(position, position)
-    weights = (("W_E", nothing), ("W_O_L0H0", Identity()), ("W_V_L0H0", Identity()), ("W_Q_L1H0", Transposed(turn)),
-               ("W_K_L1H0", Identity()))  # fmt: skip
+    values: dict[str, Expr] = {"W_E": Zero(), "W_Q_L1H0": Transposed(turn)}
+    values |= dict.fromkeys(("W_O_L0H0", "W_V_L0H0", "W_K_L1H0"), Identity())
+    weights = tuple((name, _in_run(name, value)) for name, value in values.items())
     copied = Word((*a.factors, *position.factors))
     scale = ("L1H0",)
     terms = [Product((x, turn, y.T), scale) for y in (position, copied) for x in (position, copied)]
+    yield Draft(
+        "definition",
+        tuple(Claim((named, named.body)) for _, named in weights),
+        "A model with the weights `(Q)`: tokens add nothing to the stream, the first head copies what it attends to, "
+        "and the head of the second layer compares positions through `Q`.",
+    )
     yield Draft(
         "distributing",
         (Claim((Changed("scores:L1H0", "Q", weights), Sum(tuple(terms)))),),
