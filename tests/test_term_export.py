@@ -322,9 +322,7 @@ def test_a_corrupted_note_is_refused(tmp_path: Path, corrupt: Any) -> None:
     before = part.read_bytes()
     beside.write_text(json.dumps(corrupt(json.loads(beside.read_text()))))
     changed = beside.read_text()
-    with pytest.raises(
-        ValueError, match=r"a.csv.part.json is not valid: .* remove it and the part to start anew"
-    ):
+    with pytest.raises(ValueError, match=r"a.csv.part.json is not valid: .* remove it and the part to start anew"):
         scores().export(file, resume=True)
     assert (part.read_bytes(), beside.read_text()) == (before, changed)
 
