@@ -13,8 +13,9 @@ import pytest
 
 from symcircuits.verification import coq as general
 from symcircuits.verification import listing
+from symcircuits.verification.compilers import Said
 from symcircuits.verification.coq import THEOREMS, GeneralReport, check_general
-from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler, Said
+from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "derivations" / "general"

@@ -20,6 +20,7 @@ EXAMPLES = (
     "  symcircuits verify MODEL --tokens 1,2,3\n"
     "  symcircuits verify MODEL --reference recorded.npz\n"
     "  symcircuits verify --heads 2,2 --coq\n"
+    "  symcircuits verify --heads 2,2 --lean\n"
     "  symcircuits verify --general"
 )
 
@@ -33,6 +34,9 @@ def add_options(parser: Any) -> None:
         "--general", action="store_true", help="compile the proofs for any number of layers and heads (needs Coq)"
     )
     parser.add_argument("--coq", action="store_true", help="also prove the claims of the expansions (needs Coq)")
+    parser.add_argument(
+        "--lean", action="store_true", help="also prove them with Lean (needs Lean 4 with Mathlib)"
+    )
     add_attachments(parser)
     add_seed(parser)
     add_budgets(parser, "terms", terms="most terms of one target to list (default 5000)")
@@ -43,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     """Verify, and print the report: 0 if all checks passed."""
     if options.general:
         return _general(options)
+    from symcircuits.verification.lean import PROVED_BY_LEAN
     from symcircuits.verification.proofs import PROVED
     from symcircuits.verification.verify import MAX_TERMS, verify
     from symcircuits.work.progress import Progress
@@ -63,11 +68,12 @@ def run(options: argparse.Namespace) -> int:
     with Progress() as progress:
         report = verify(
             subject, tokens, targets=options.target, seed=options.seed or 0, progress=progress.step,
-            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, coq=options.coq,
+            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, coq=options.coq, lean=options.lean,
         )  # fmt: skip
     print_found(report, compared, options.json)
-    if report.ok and any(r.name == PROVED and (r.passed is None or r.details["left"]) for r in report.checks):
-        return 2  # Coq did not run, or did not try every claim
+    provers = (PROVED, PROVED_BY_LEAN)
+    if report.ok and any(r.name in provers and (r.passed is None or r.details["left"]) for r in report.checks):
+        return 2  # Coq or Lean did not run, or did not try every claim
     return 0 if report.ok else 1
 
 
@@ -76,8 +82,9 @@ def _general(options: argparse.Namespace) -> int:
 
     if options.model is not None or options.heads is not None:
         raise ValueError("--general is about all architectures: leave out MODEL and --heads")
-    if options.coq:
-        raise ValueError("--coq has no effect with --general, which compiles its own proofs")
+    for prover in ("coq", "lean"):
+        if getattr(options, prover):
+            raise ValueError(f"--{prover} has no effect with --general, which compiles its own proofs")
     given = ("tokens", "text", "tokenizer", "reference", "target", "readout", "normed", "source", "seed", "max_terms")
     unused = [f"--{o.replace('_', '-')}" for o in given if getattr(options, o) not in (None, [])] + described(options)
     if unused:

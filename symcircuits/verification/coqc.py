@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-__all__ = ["CLOSED", "INSTALL", "Compiler", "Said"]
+from symcircuits.verification.compilers import Said, answer, compiled
+
+__all__ = ["CLOSED", "INSTALL", "Compiler"]
 
 INSTALL = "apt-get install --no-install-recommends coq libcoq-mathcomp-algebra"
 CLOSED = "Closed under the global context"  # what Coq says of a proof without axioms
 _OLDEST = (8, 16)  # what the proofs are written for
 _SECONDS = 600.0  # for one file
-
-
-class Said(NamedTuple):
-    """What Coq prints, what is wrong (empty if nothing is), and whether it was ended because it took too long."""
-
-    output: str
-    fault: str
-    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +41,9 @@ class Compiler:
 
     def version(self) -> str:
         """The version of Coq."""
-        done = subprocess.run([self.coqc, "--print-version"], capture_output=True, text=True, timeout=60)
-        return (done.stdout.split() or ["of unknown version"])[0]
+        return (answer([self.coqc, "--print-version"], self.scratch, 60).output.split() or ["of unknown version"])[0]
 
     def compile(self, name: str, text: str, seconds: float = _SECONDS) -> Said:
         """Compile a file; those compiled before can be imported from ``Circuits``."""
-        (self.scratch / name).write_text(text, "utf-8")
-        command = [self.coqc, "-q", "-w", "none", "-Q", ".", "Circuits", name]
-        try:
-            done = subprocess.run(
-                command, cwd=self.scratch, capture_output=True, text=True, encoding="utf-8", timeout=seconds
-            )
-        except subprocess.TimeoutExpired:
-            return Said("", f"it takes more than {seconds:g} seconds", late=True)
-        said = " ".join(done.stderr.split())
-        return Said(done.stdout, "" if done.returncode == 0 else said[:600] or f"coqc ended with {done.returncode}")
+        command = [self.coqc, "-q", "-w", "none", "-Q", ".", "Circuits"]
+        return compiled(command, self.scratch, name, text, seconds)

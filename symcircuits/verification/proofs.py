@@ -21,7 +21,10 @@ from symcircuits.derivation.printing.coq_reader import misstated
 from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler
 from symcircuits.verification.result import Check
 
-__all__ = ["MAX_PROVED", "PROVED", "check_proved", "prove_together"]
+__all__ = [
+    "MAX_PROVED", "PROVED", "check_proved", "claim_at", "details_of", "prove_together", "what_is_proved",
+    "what_is_wrong",
+]  # fmt: skip
 
 PROVED: Final = "proved"
 MAX_PROVED: Final = 100  # terms of one target that Coq is given: the claims of so many take about half a minute
@@ -71,12 +74,9 @@ def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], se
     parts: dict[str, str] = {}
     for name, derivation in derivations.items():
         found, text = coverage(derivation), module(derivation)
-        details = _details(found) | {"coq": compiler.version()}
+        details = details_of(found) | {"coq": compiler.version()}
         if wrong := misstated(derivation, text):
-            what = (
-                f"the file of Coq states something else in {amount(len(wrong), 'place')}: {'; '.join(wrong[:_NAMED])}"
-            )
-            rows[name] = _refused(name, what, details, len(wrong))
+            rows[name] = _refused(name, what_is_wrong(wrong, "Coq"), details, len(wrong))
         elif not found.lemmas:
             rows[name] = _not_run(name, f"no claim has a lemma: {_listed(found.left)}", **details)
         else:
@@ -92,7 +92,7 @@ def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], se
     elif said.fault:
         line = int(found_line[1]) if (found_line := re.search(r"line (\d+)", said.fault)) else 0
         at = next((name for name in reversed(left) if first[name] <= line), left[0])
-        why = f"{_lemma_at(text, line)}not proved: {said.fault}"
+        why = f"{claim_at(text, line)}not proved: {said.fault}"
         rows[at] = _refused(at, why, rows[at].details)
         rows |= {name: _not_run(name, f"{at}, before it, was refused") for name in left[left.index(at) + 1 :]}
     elif said.output.count(CLOSED) != (lemmas := sum(part.count("\nPrint Assumptions ") for part in parts.values())):
@@ -110,13 +110,25 @@ def _refused(target: str, why: str, details: dict[str, Any], error: int = 1) -> 
 
 
 def _proved(target: str, found: Coverage, details: dict[str, Any]) -> Check:
-    what = f"{amount(len(details['proved']), 'claim')} proved and {amount(len(found.defined), 'definition')}, for "
-    what += f"matrices of any sizes over any commutative ring (Coq {details['coq']})"
-    what += f"; not covered: {_listed(found.left)}" if found.left else "; none is left"
+    what = what_is_proved(found, details, f"Coq {details['coq']}")
     return Check(PROVED, target, True, error=0, bound=0, what=what, details=details)
 
 
-def _details(found: Coverage) -> dict[str, Any]:
+def what_is_proved(found: Coverage, details: dict[str, Any], prover: str) -> str:
+    """How many claims are proved, by what, and which are not covered."""
+    what = f"{amount(len(details['proved']), 'claim')} proved and {amount(len(found.defined), 'definition')}, for "
+    what += f"matrices of any sizes over any commutative ring ({prover})"
+    return what + (f"; not covered: {_listed(found.left)}" if found.left else "; none is left")
+
+
+def what_is_wrong(faults: list[str], prover: str) -> str:
+    """That a file says something else than what is printed, and where."""
+    where = amount(len(faults), "place")
+    return f"the file of {prover} states something else in {where}: {'; '.join(faults[:_NAMED])}"
+
+
+def details_of(found: Coverage) -> dict[str, Any]:
+    """The claims that are proved, those that are definitions, and those that are left, with the reasons."""
     proved = ["step {}, claim {}".format(*re.findall(r"\d+", name)) for name in found.lemmas]
     return {"proved": list(dict.fromkeys(proved)), "defined": list(found.defined), "left": dict(found.left)}
 
@@ -129,7 +141,11 @@ def _listed(left: dict[str, str]) -> str:
     return "; ".join(f"{'; '.join(claims)} ({reason})" for reason, claims in by_reason.items())
 
 
-def _lemma_at(text: str, line: int) -> str:
-    """The claim of the lemma at a line."""
-    names = [found for found in map(re.compile(r"Lemma step(\d+)_(\d+)_").match, text.splitlines()[:line]) if found]
+def claim_at(text: str, line: int) -> str:
+    """The claim of the lemma or theorem at a line of a file, as the beginning of a sentence."""
+    names = [
+        found
+        for found in map(re.compile(r"(?:Lemma|theorem) step(\d+)_(\d+)_").match, text.splitlines()[:line])
+        if found
+    ]
     return f"step {names[-1][1]}, claim {names[-1][2]} is " if names else ""

@@ -44,6 +44,7 @@ from symcircuits.model import Model, Run, random_model
 from symcircuits.model.tokens import read_tokens
 from symcircuits.verification.every_head import check_every_head
 from symcircuits.verification.isolated import check_isolated
+from symcircuits.verification.lean import PROVED_BY_LEAN, check_lean
 from symcircuits.verification.names import check_names
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
 from symcircuits.verification.proofs import PROVED, check_proved
@@ -73,7 +74,7 @@ HEADS_LIMIT = 2_000  # and above so many heads
 ROWS = (
     "types", "same names", "same page", "same algebra", "same letters", "same words", "same polynomial",
     "isolated terms", "basis freedom", "same transformer, lambdified", "same transformer", "nothing frozen: types",
-    "nothing frozen", "every head", PROVED,
+    "nothing frozen", "every head", PROVED, PROVED_BY_LEAN,
 )  # fmt: skip
 
 
@@ -85,6 +86,7 @@ def verify(
     seed: int = 0,
     max_terms: int = MAX_TERMS,
     coq: bool = False,
+    lean: bool = False,
     progress: OnProgress | bool = None,
 ) -> Report:
     """Verify the expansions of an architecture, or of a model on tokens, three ways.
@@ -94,7 +96,8 @@ def verify(
     *every head* names them and looks at each. For an architecture the
     third question is asked of a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
     bad targets or tokens, TypeError on what is neither architecture nor model. ``coq``: the row *proved* asks Coq to
-    prove the claims of the derivation of each target, of one head a layer where no targets are named.
+    prove the claims of the derivation of each target, of one head a layer where no targets are named; ``lean``: the row
+    *proved by Lean* asks Lean 4 with Mathlib the same.
     ``progress(row, done, total)`` is called after each row. Source: own derivation; the Schwartz-Zippel lemma.
 
     >>> import symcircuits as sc
@@ -105,6 +108,7 @@ def verify(
     start, architecture = time.perf_counter(), architecture_of("verify", subject)
     seed, max_terms = whole("seed", seed, 0), whole("max_terms", max_terms, 0)
     flag("coq", coq)
+    flag("lean", lean)
     asked, standing = _targets(architecture, targets), None if targets is not None else _standing(architecture)
     with made_once():
         expansions = [expand(architecture, t) for t in asked]
@@ -141,8 +145,9 @@ def verify(
         heads = architecture.all_heads
         every = partial(check_every_head, architecture, heads, standing, seed, told)
         rows += filter(None, [_asked("every head", f"scores of {heads[0]} ... {heads[-1]}", every)])
-    if coq:
-        rows += _proved(architecture, asked if targets is not None else _one_a_layer(architecture), told)
+    to_prove = asked if targets is not None else _one_a_layer(architecture)
+    rows += _proved(PROVED, check_proved, architecture, to_prove, told) if coq else []
+    rows += _proved(PROVED_BY_LEAN, check_lean, architecture, to_prove, told) if lean else []
     rows.sort(key=lambda r: ROWS.index(r.name))
     if isinstance(subject, Model) and architecture.n_layers:
         rows += filter(None, [_asked("sum of parts", "stream", partial(check_layers, run))])
@@ -160,7 +165,11 @@ def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check
         return Check(row, target, False, 1, 0, what=f"{kind}: {said}" if said else kind)
 
 
-def _proved(architecture: Architecture, targets: Sequence[str], told: OnProgress | None) -> list[Check]:
+def _proved(
+    name: str, check: Callable[..., list[Check]], architecture: Architecture, targets: Sequence[str],
+    told: OnProgress | None,
+) -> list[Check]:  # fmt: skip
+    """The rows of a prover; where asking it ends in an exception, one that fails."""
     done: list[Check] = []
 
     def tell(row: Check) -> None:
@@ -169,10 +178,10 @@ def _proved(architecture: Architecture, targets: Sequence[str], told: OnProgress
             told(f"{row.name}: {row.target}", len(done), len(targets))
 
     try:
-        return check_proved(architecture, targets, tell)
+        return check(architecture, targets, tell)
     except Exception as fault:
         said = str(fault).partition("\n")[0]
-        return [*done, Check(PROVED, ", ".join(targets), False, 1, 0, what=f"{type(fault).__name__}: {said}")]
+        return [*done, Check(name, ", ".join(targets), False, 1, 0, what=f"{type(fault).__name__}: {said}")]
 
 
 def _one_a_layer(architecture: Architecture) -> list[str]:

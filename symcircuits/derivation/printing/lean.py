@@ -3,7 +3,8 @@
 What is stated is what :mod:`symcircuits.derivation.printing.coq` says of the claims, spelt as Lean and Mathlib spell
 it: matrices over a commutative ring ``R`` between finite types, abbreviations and recursion as local notations. A
 theorem is proved by multiplying out both sides and comparing their sums of words (``claims.lean``, which stands at the
-beginning of every file). The text is written without Lean, and says that it was not compiled.
+beginning of every file). The text is written without Lean, and says that it was not compiled;
+``verify --lean`` has Lean compile it where it is installed.
 """
 
 from __future__ import annotations
