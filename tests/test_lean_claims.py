@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import symcircuits as sc
+from symcircuits.derivation.printing import lean_reader
 from symcircuits.derivation.printing.coq import coverage
 from symcircuits.derivation.printing.lean import derivation_lean, lean_coverage, preamble
 from symcircuits.derivation.printing.lean_reader import as_text, formula, misstated, theorems
@@ -84,6 +85,7 @@ def test_a_file_that_states_something_else_is_read_as_wrong(what: str) -> None:
 def test_formulas_are_read_as_lean_reads_them() -> None:
     assert formula("c • A * B") == formula("(c • A) * B").__class__("*", (formula("c • A"), formula("B")))
     assert as_text("(A + B)ᵀ") != as_text("A + Bᵀ")
+    assert lean_reader._values("(elementary 2 [2, 1, 3] : ℕ) = ((1 + 2) * 3 + [A, B].length)") == [11, 11]
     for wrong in ("A *", "A * * B", "(A", "A)", "[A", "A ? B", "∀ X A = B"):
         with pytest.raises(ValueError, match=r"cannot read|a formula of Lean has"):
             formula(wrong)
@@ -110,6 +112,11 @@ def test_the_file_says_that_it_was_not_compiled_and_assumes_nothing_else(name: s
     hypotheses = re.findall(r"^variable \((?!\w+ : Matrix \w+ \w+ R\)$)(.*)\)$", text, re.MULTILINE)
     scalars = [line for line in hypotheses if line.endswith(" : R")]
     assert [h for h in hypotheses if h not in scalars] == [f"symmetric_{m} : {m}ᵀ = {m}" for m in file.symmetric]
+    kinds = {step.number: step.kind for step in derived(name).steps}
+    for number, kind, first in re.findall(
+        r"^/-! ### Step (\d+) \((.*)\) -/\n\ntheorem step(\d+_1)_1", text, re.MULTILINE
+    ):
+        assert (kinds[int(number)], first) == (kind, f"{number}_1")
     assert re.findall(r"#print axioms (\w+)", text) == list(file.stated)
     assert not any(map(KEYWORDS.fullmatch, (*file.shapes, *file.scalars, *file.types, *file.meant)))
     assert max(map(len, text.splitlines())) <= 100

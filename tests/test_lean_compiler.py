@@ -1,6 +1,7 @@
 """Asking Lean: missing, older, without Mathlib, out of time, refusing, assuming more. A program stands in for Lean."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import symcircuits as sc
 from symcircuits.cli.main import main
 from symcircuits.verification import lean
+from symcircuits.verification.compilers import answer
 from symcircuits.verification.lean import LeanCompiler, check_lean
 
 # It answers as Lean does: `LEAN_SAYS` is what it does with the file that it is given.
@@ -149,3 +151,12 @@ def test_too_many_terms_are_not_given_to_lean(path: Path) -> None:
     assert (row.passed, row.what) == (
         None, "not compiled: Lean is given at most 100 terms of a target, and there are 169",
     )  # fmt: skip
+
+
+def test_what_takes_too_long_ends_with_all_that_it_has_started(tmp_path: Path) -> None:
+    """Else the call would wait for the pipe that a program of the program holds open."""
+    code = f"import subprocess, sys; subprocess.run([{sys.executable!r}, '-c', 'import time; time.sleep(60)'])"
+    start = time.monotonic()
+    said = answer([sys.executable, "-c", code], tmp_path, 1)
+    assert said == ("", "it takes more than 1 seconds", True)
+    assert time.monotonic() - start < 30

@@ -15,9 +15,12 @@ from itertools import accumulate
 from pathlib import Path
 from textwrap import wrap
 
+from symcircuits.core.notation import ROW
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.printing.coq import Coverage, Writer, statements
+from symcircuits.derivation.printing.prose import plain
 from symcircuits.derivation.printing.spelling import Spelling
+from symcircuits.derivation.printing.words import title
 
 __all__ = ["LEAN", "derivation_lean", "lean_coverage", "preamble"]
 
@@ -75,9 +78,13 @@ def derivation_lean(derivation: Derivation) -> str:
     theorem step4_1_1 : logits = X1 * W_Uᵀ := by multiply_out
     """
     found, writer = statements(derivation, LEAN)
-    lines = [*_variables(writer), "", *_notations(writer)]
-    for name, statement in found.lemmas.items():
-        lines += ["", *_theorem(name, statement)]
+    lines = [*_filled(f"/-! # {plain(title(derivation), ROW)} -/"), ""]
+    lines += [*_variables(writer), "", *_notations(writer)]
+    for step in derivation.steps:
+        stated = {name: of for name, of in found.lemmas.items() if name.startswith(f"step{step.number}_")}
+        lines += ["", f"/-! ### Step {step.number} ({step.kind}) -/"] if stated else []
+        for name, statement in stated.items():
+            lines += ["", *_theorem(name, statement)]
     lines += ["", *(f"#print axioms {name}" for name in found.lemmas), "", "end Symcircuits"]
     said = f"{len(found.lemmas)} theorems, {len(found.defined)} claims that are notations. Not proved here:"
     lines += ["", f"/- {said}", *(f"   {claim}: {reason}" for claim, reason in found.left.items()), "-/"]
