@@ -82,6 +82,24 @@ def test_a_file_that_states_something_else_is_read_as_wrong(what: str) -> None:
     assert faults[0].endswith("which is not what is printed")
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "fault"),
+    [
+        ("theorem step4_1_1 :", "theorem step4_1_1 (h : t = t) :", "step4_1_1 is not a theorem that is only stated"),
+        ("theorem step4_1_1 :", "axiom step4_1_1 :", "step4_1_1 is not a theorem that is only stated"),
+        (
+            "variable (W_U",
+            "variable (h : A_L0H0ᵀ = A_L0H0)\nvariable (W_U",
+            "h is assumed, A_L0H0ᵀ = A_L0H0, which no claim",
+        ),
+    ],
+)
+def test_what_is_assumed_beside_is_read(right: str, wrong: str, fault: str) -> None:
+    text = lean("two layers")
+    (found,) = misstated(derived("two layers"), text.replace(right, wrong))
+    assert found.startswith(fault)
+
+
 def test_formulas_are_read_as_lean_reads_them() -> None:
     assert formula("c • A * B") == formula("(c • A) * B").__class__("*", (formula("c • A"), formula("B")))
     assert as_text("(A + B)ᵀ") != as_text("A + Bᵀ")

@@ -218,6 +218,8 @@ def definitions(text: str) -> dict[str, str]:
 def misstated(derivation: Derivation, text: str) -> list[str]:
     """A sentence for every theorem and notation of a file that says something else than the claim that it is of.
 
+    What is assumed beside that D, C and gain are symmetric has a sentence too.
+
     >>> import symcircuits as sc
     >>> from symcircuits.derivation.printing.lean import derivation_lean
     >>> text = derivation_lean(sc.derive(sc.attention_only((1,)), "stream"))
@@ -227,4 +229,15 @@ def misstated(derivation: Derivation, text: str) -> list[str]:
     >>> misstated(sc.derive(sc.attention_only((1,)), "stream"), wrong)
     ['step4_1_1 states X0 = X1, which is not what is printed']
     """
-    return misread(derivation, definitions(text).items(), theorems(text).items(), _LEAN)
+    return [*_assumed(text), *misread(derivation, definitions(text).items(), theorems(text).items(), _LEAN)]
+
+
+def _assumed(text: str) -> Iterator[str]:
+    """A sentence for each theorem with something before its colon, and for what is assumed, but symmetry of norms."""
+    for name in re.findall(r"^(?:theorem|lemma|axiom) (\w+)", text, re.MULTILINE):
+        if name not in theorems(text):
+            yield f"{name} is not a theorem that is only stated"
+    for name, kind in re.findall(r"^variable \((\w[\w\s]*) : ([^)]*)\)$", text, re.MULTILINE):
+        symmetric = re.fullmatch(r"(D_\w+|C|gain_\w+)ᵀ = \1", kind)
+        if not (symmetric or kind == "R" or re.fullmatch(r"Matrix \w+ \w+ R", kind)):
+            yield f"{name} is assumed, {kind}, which no claim says"
