@@ -34,9 +34,7 @@ def add_options(parser: Any) -> None:
         "--general", action="store_true", help="compile the proofs for any number of layers and heads (needs Coq)"
     )
     parser.add_argument("--coq", action="store_true", help="also prove the claims of the expansions (needs Coq)")
-    parser.add_argument(
-        "--lean", action="store_true", help="also prove them with Lean (needs Lean 4 with Mathlib)"
-    )
+    parser.add_argument("--lean", action="store_true", help="also prove them with Lean (needs Lean 4 with Mathlib)")
     add_attachments(parser)
     add_seed(parser)
     add_budgets(parser, "terms", terms="most terms of one target to list (default 5000)")

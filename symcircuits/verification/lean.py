@@ -1,8 +1,8 @@
-"""*proved by Lean*: Lean 4 compiles the theorems of ``derive --format lean``, where it is installed with Mathlib.
+"""*proved by Lean*: Lean 4 compiles the theorems of ``derive --format lean``, if it is installed with Mathlib.
 
-They are read back before: what they state must be what is printed. A row holds only if the file compiles and Lean says
-of every theorem that it assumes nothing but the three axioms of Lean; where Lean cannot be asked, the row says that
-nothing was compiled. In the folder of a Lake project it is asked by ``lake env lean``.
+The statements are first read back and compared with the printed claims. A row passes only if the file compiles and
+every theorem uses no axioms but the three of Lean. If Lean cannot run, the row says that nothing was compiled. In the
+folder of a Lake project the command is ``lake env lean``, elsewhere ``lean``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""A derivation as a file of Lean 4 with Mathlib: the claims that Coq proves too, each a theorem.
+"""A derivation as a file of Lean 4 with Mathlib: each claim that Coq proves is a theorem.
 
-What is stated is what :mod:`symcircuits.derivation.printing.coq` says of the claims, spelt as Lean and Mathlib spell
-it: matrices over a commutative ring ``R`` between finite types, abbreviations and recursion as local notations. A
-theorem is proved by multiplying out both sides and comparing their sums of words (``claims.lean``, which stands at the
-beginning of every file). The text is written without Lean, and says that it was not compiled;
-``verify --lean`` has Lean compile it where it is installed.
+The statements are those of :mod:`symcircuits.derivation.printing.coq`, spelled as in Lean and Mathlib: matrices over
+a commutative ring ``R``, indexed by finite types, with abbreviations and the recursion as local notations. Proofs
+multiply out both sides and compare their sums of words (``claims.lean``, the beginning of every file). The file is
+written without running Lean and says so; ``verify --lean`` compiles it if Lean is installed.
 """
 
 from __future__ import annotations
