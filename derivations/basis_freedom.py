@@ -1,4 +1,4 @@
-"""The basis of the stream is free, and that of every head.
+"""The bases of the stream and of every head are arbitrary.
 
 Run it to write the document basis_freedom.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""A bilinear MLP in the expansion: a sum over ordered pairs of what it reads, nothing held fixed.
+"""A bilinear MLP in the expansion: a sum over ordered pairs of paths, with nothing held fixed.
 
 Run it to write the document bilinear_mlp.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""Composition scores, what they are made of and what they depend on.
+"""Composition scores: what they consist of and depend on.
 
 Run it to write the document composition_scores.tex beside this file.
 """

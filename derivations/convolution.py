@@ -1,4 +1,4 @@
-"""Heads that attend to fixed offsets are a convolution.
+"""Heads that attend at fixed offsets form a convolution.
 
 Run it to write the document convolution.tex beside this file.
 """

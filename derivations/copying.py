@@ -1,4 +1,4 @@
-"""Positive eigenvalues are necessary for copying, and not sufficient.
+"""Positive eigenvalues are necessary but not sufficient for copying.
 
 Run it to write the document copying.tex beside this file.
 """

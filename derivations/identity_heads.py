@@ -1,4 +1,4 @@
-"""With identity heads the direct path is not a special case.
+"""With identity heads, the direct path is not a special case.
 
 Run it to write the document identity_heads.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""Layer norm in the expansion: what folds, and the scale that stays on the source side.
+"""Layer norm in the expansion: what folds into weights, and the scale that stays on the source side.
 
 Run it to write the document layer_norm.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""Linear in the tokens with the patterns held fixed, and not without.
+"""Linear in the tokens with the patterns held fixed, and not otherwise.
 
 Run it to write the document linearity.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The logits of two layers with value, output and unembedding biases: each bias is a source of its own.
+"""The logits of two layers with value, output and unembedding biases: each bias is a separate source.
 
 Run it to write the document logits_biases.tex beside this file.
 """

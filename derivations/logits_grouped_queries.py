@@ -1,4 +1,4 @@
-"""The logits of heads that share their keys and values in groups, any number of heads and groups.
+"""The logits of heads that share keys and values in groups, for any number of heads and groups.
 
 Run it to write the document logits_grouped_queries.tex beside this file.
 """

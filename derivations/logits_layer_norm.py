@@ -1,4 +1,4 @@
-"""The logits of two layers of any number of heads through layer norms, the scale of every token held fixed.
+"""The logits of two layers of any number of heads through layer norms, with the scale of every token held fixed.
 
 Run it to write the document logits_layer_norm.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The logits of two layers with layer norms and MLPs: what an MLP writes is a source of its own.
+"""The logits of two layers with layer norms and MLPs: the output of each MLP is a separate source.
 
 Run it to write the document logits_mlps.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The logits of two layers of any number of heads, with multipliers of the embedding, the layers and the logits.
+"""The logits of two layers of any number of heads, with multipliers for the embedding, the layers and the logits.
 
 Run it to write the document logits_multipliers.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The logits of parallel blocks, whose MLPs read what their heads read: the same expansion, other MLP outputs.
+"""The logits of parallel blocks, whose MLPs and heads read the same input: the same expansion, other MLP outputs.
 
 Run it to write the document logits_parallel_blocks.tex beside this file.
 """

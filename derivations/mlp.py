@@ -1,4 +1,4 @@
-"""MLPs in the expansion: what they read and write expands, the GeLU between does not.
+"""MLPs in the expansion: their input and output expand, the GeLU in between does not.
 
 Run it to write the document mlp.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The logits of one layer of three heads: the direct path and one term a head.
+"""The logits of one layer of three heads: the direct path and one term per head.
 
 Run it to write the document one_layer.tex beside this file.
 """

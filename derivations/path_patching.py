@@ -1,4 +1,4 @@
-"""Patching paths exchanges their terms.
+"""Patching paths replaces their terms.
 
 Run it to write the document path_patching.tex beside this file.
 """

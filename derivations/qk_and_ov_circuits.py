@@ -1,4 +1,4 @@
-"""One layer is made of two circuits a head.
+"""One layer consists of two circuits per head.
 
 Run it to write the document qk_and_ov_circuits.tex beside this file.
 """

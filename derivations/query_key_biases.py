@@ -1,4 +1,4 @@
-"""Query and key biases: what softmax does not see of them, and one matrix a head that holds them.
+"""Query and key biases: which terms softmax does not see, and one matrix per head that contains them.
 
 Run it to write the document query_key_biases.tex beside this file.
 """

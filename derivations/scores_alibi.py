@@ -1,4 +1,4 @@
-"""The scores of a second-layer head with what ALiBi adds, which is not a path term.
+"""The scores of a second-layer head with the ALiBi bias, which is not a path term.
 
 Run it to write the document scores_alibi.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The scores of a second-layer head through layer norms: the scale of the query left, that of the key right.
+"""The scores of a second-layer head through layer norms: the query's scale on the left, the key's on the right.
 
 Run it to write the document scores_layer_norm.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The scores of a second-layer head whose queries and keys are normed, with their biases.
+"""The scores of a second-layer head with normed queries and keys and their biases.
 
 Run it to write the document scores_normed_queries.tex beside this file.
 """

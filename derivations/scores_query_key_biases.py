@@ -1,4 +1,4 @@
-"""Scores with query and key biases, and which of their terms softmax cannot see.
+"""Scores with query and key biases, and the terms that softmax cannot see.
 
 Run it to write the document scores_query_key_biases.tex beside this file.
 """

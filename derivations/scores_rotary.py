@@ -1,4 +1,4 @@
-"""The scores of a second-layer head with rotary positions, which turn its queries and keys.
+"""The scores of a second-layer head with rotary positions, which rotate its queries and keys.
 
 Run it to write the document scores_rotary.tex beside this file.
 """

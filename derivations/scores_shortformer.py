@@ -1,4 +1,4 @@
-"""Second-layer scores with the position in queries and keys only: it passes through no head below.
+"""Second-layer scores with the position in queries and keys only: it does not pass through earlier heads.
 
 Run it to write the document scores_shortformer.tex beside this file.
 """

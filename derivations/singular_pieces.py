@@ -1,4 +1,4 @@
-"""A term is a sum of pieces of rank one.
+"""A term is a sum of rank-one pieces.
 
 Run it to write the document singular_pieces.tex beside this file.
 """

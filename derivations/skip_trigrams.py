@@ -1,4 +1,4 @@
-"""Skip-trigrams of a head factorise, and so it has bugs.
+"""The skip-trigrams of a head factorise, which causes bugs.
 
 Run it to write the document skip_trigrams.tex beside this file.
 """

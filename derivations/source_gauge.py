@@ -1,4 +1,4 @@
-"""Terms by source depend on where the embedding ends and the position begins.
+"""Terms by source depend on the split between token and position embedding.
 
 Run it to write the document source_gauge.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""The term-importance algorithm cuts off the sum over paths.
+"""The term-importance algorithm truncates the sum over paths.
 
 Run it to write the document term_importance.tex beside this file.
 """

@@ -1,4 +1,4 @@
-"""Without the residual stream only the paths of full length are left.
+"""Without the residual stream, only paths of full length remain.
 
 Run it to write the document without_skip.tex beside this file.
 """

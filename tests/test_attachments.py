@@ -604,7 +604,7 @@ def test_sources_of_one_name_are_selected_and_the_rest_is_what_is_left() -> None
 
 
 def test_derivations_say_that_they_do_not_speak_of_attachments() -> None:
-    with pytest.raises(ValueError, match=r"to which nothing is attached \(readout probe at point 1\)"):
+    with pytest.raises(ValueError, match=r"no models with attachments \(readout probe at point 1\)"):
         sc.derive(sc.attention_only((1,)).attached(Reading("probe", 1)))
 
 

@@ -58,7 +58,7 @@ def test_every_result_is_a_theorem_with_hypotheses_proof_and_remarks() -> None:
         assert order == sorted(order)
         assert r"\named{Remarks}" in piece
         assert "eld fixed" in piece.split(r"\named{Proof}")[0], name
-        assert not re.search(r"Seal|asked for|Own derivation\.$|modulo \$p\$: ", piece)
+        assert not re.search(r"textbf\{Summary|requested for|Own derivation\.$|modulo \$p\$: ", piece)
         steps = re.findall(rf"\{{step:{name}:(\d+)\}}\{{", piece)
         assert steps == [str(step.number) for step in derivation(name).steps]
 

@@ -634,8 +634,8 @@ def test_ablation_with_patterns_computed_anew_gives_another_number() -> None:
         return weights / weights.sum(-1, keepdims=True)
 
     held, anew = attention(x + attention(x) @ x)[1, 0], attention(x)[1, 0]
-    assert f"weight {held:.2f} where the pattern is held" in step.reason
-    assert f"weight {anew:.1f} where it is computed anew" in step.reason
+    assert f"weight {held:.2f} if the pattern is held fixed" in step.reason
+    assert f"weight {anew:.1f} if it is recomputed" in step.reason
     for claim, weight in zip(step.claims, (held, anew), strict=True):
         assert isinstance(claim.rhs, Literal)
         np.testing.assert_allclose(np.array(claim.rhs.exact().evalf(), dtype=float), [[2.0], [weight]])
@@ -653,7 +653,7 @@ def test_the_counterexamples_of_copying_have_the_scores_that_are_said() -> None:
     np.testing.assert_allclose(np.sort(np.linalg.eigvals([[-1.0, 3.0], [-2.0, 4.0]])), [1, 2])
     assert score([[-1, 3], [-2, 4]]) == pytest.approx(1)
     assert "[[-1, 3], [-2, 4]]" in steps[2].claims[0].text
-    assert "the eigenvalues 1 and 2, so that its score is 1" in steps[2].reason
+    assert "the eigenvalues 1 and 2, so its score is 1" in steps[2].reason
     assert "[[1, -3], [3, 1]]" in steps[4].claim.text
     modulus = abs(np.linalg.eigvals([[1.0, -3.0], [3.0, 1.0]]))[0]
     assert f"modulus {modulus:.2f}: the score is {score([[1, -3], [3, 1]]):.2f}" in steps[4].reason
@@ -732,7 +732,9 @@ def test_composition_is_read_from_the_word() -> None:
 def test_queries_and_keys_have_indices_of_their_own(layers: int, options: dict[str, Any]) -> None:
     arch = sc.attention_only((1,) * layers, **options)
     derivation = sc.derive(arch, f"scores:L{layers - 1}H0", form="generic")
-    put_in = [s for s in derivation.steps if s.kind == "substitution" and s.reason.startswith("Put in")]
+    put_in = [
+        s for s in derivation.steps if s.kind == "substitution" and s.reason.startswith("Substitute the definition")
+    ]
     assert [s.reason.split("`")[1] for s in put_in] == [f"X{n}" for n in range(layers - 1, 0, -1)]
     for step in put_in:
         for flat in multiply_out(step.claim.rhs):

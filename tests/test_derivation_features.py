@@ -102,11 +102,11 @@ def test_a_norm_is_defined_and_put_in() -> None:
     assert "Y[L0] = D[L0] @ X0 @ C @ gain[L0] + ones @ b_N[L0].T" in defined
     assert "Y[final] = D[final] @ X2 @ C @ gain[final] + ones @ b_N[final].T" in defined
     assert "X1 = X0 + sum[h_1=1..H_1] A[h_1] @ Y[L0] @ W_OV[h_1].T" in defined
-    put_in = [s.reason for s in derivation.steps if s.reason.startswith("Put in")]
+    put_in = [s.reason for s in derivation.steps if s.reason.startswith("Substitute the definition")]
     assert put_in == [
-        "Put in the definition of `Y[final]`.",
-        "Put in the definitions of `X2` and `Y[L1]`.",
-        "Put in the definitions of `X1` and `Y[L0]`.",
+        "Substitute the definition of `Y[final]`.",
+        "Substitute the definitions of `X2` and `Y[L1]`.",
+        "Substitute the definitions of `X1` and `Y[L0]`.",
     ]
 
 
@@ -313,9 +313,9 @@ def test_the_page_says_what_the_letters_are() -> None:
         "gain[L0] is diagonal, the gain of that norm",
         "D does not commute with A",
         "A bias that goes through a norm is no longer the same row for every token",
-        "Terms through different norms carry different scales, so that their sizes are not comparable",
-        "Held fixed: the attention patterns A (with all that makes them: score scale, mask and softmax) and the scale "
-        "of every token in every norm (D),",
+        "Terms through different norms carry different scales, so their sizes are not comparable",
+        "Held fixed: the attention patterns A (with everything that determines them: score scale, mask and softmax) "
+        "and the scale of every token in every norm (D),",
         "; no position embedding and no MLP.",
         "(those of norms symmetric)",
     ):
@@ -323,15 +323,15 @@ def test_the_page_says_what_the_letters_are() -> None:
     folded = text_of(sc.derive(sc.transformer((2,), norm="RMS", gains=False, mlps=True)))
     assert "the mean square of its row" in folded
     assert "gain[" not in folded
-    assert "No transpose of D is written: it is symmetric" in folded
-    assert "What an MLP writes to the stream is a source of its own" in folded
-    assert "and what every MLP writes" in folded
+    assert "D is symmetric, and so written without transposes" in folded
+    assert "The output of an MLP is a separate source" in folded
+    assert "and the output of every MLP" in folded
     plain = text_of(sc.derive(sc.attention_only((2,))))
     assert "no layer norm and no MLP" in plain
     assert "those of norms symmetric" not in plain
     below = text_of(sc.derive(sc.transformer((2,), mlps=True), "scores:L0H0"))
     assert "There is no position embedding, no layer norm and no MLP before it" in " ".join(below.split())
-    assert "which reads what the heads of its layer read" in text_of(
+    assert "which has the same input as the heads of its layer" in text_of(
         sc.derive(sc.transformer((1,), mlps=True, parallel=True))
     )
 
@@ -347,7 +347,7 @@ def test_features_are_in_the_record() -> None:
 
 def test_the_statement_and_section_name_the_features() -> None:
     derivation = sc.derive(sc.transformer((4,), norm="RMS", mlps=True, groups=(2,)))
-    for words in ("RMS norms held fixed", "what MLPs write as sources", "keys and values shared by groups of heads"):
+    for words in ("RMS norms held fixed", "outputs of MLPs as sources", "keys and values shared by groups of heads"):
         assert words in derivation.statement
     assert derivation.section.endswith("Handling Layer Normalization; Additional Intuition: MLP Layers")
 

@@ -125,17 +125,17 @@ def test_a_page_with_rotations_says_what_they_are() -> None:
     said = flat(derivation)
     for words in (
         "the scores of L1H0 are s (X W_Q^T) R (X W_K^T)^T (rows are queries, columns keys)",
-        "R[L1H0] stands where a query meets a key, and turns the rows of both: for query i and key j q R k^T is "
-        "q_i R_i R_j^T k_j^T, and R_i R_j^T depends on j - i alone.",
-        "they are turned by their positions, R between them",
+        "R[L1H0] stands between queries and keys, and rotates the rows of both: for query i and key j q R k^T is "
+        "q_i R_i R_j^T k_j^T, and R_i R_j^T depends only on j - i.",
+        "they are rotated according to their positions, by R between them",
         "(in R one for each token)",
     ):
         assert words in said
     assert "W_QK[" not in said
-    assert "in the patterns alone" not in said
+    assert "only in the patterns" not in said
     assert "rotary positions" in derivation.statement
     assert r"R_{j-i}^{\mathrm{L1H0}}" in derivation.latex()
-    assert "ALiBi in the patterns alone" in flat(sc.derive(sc.attention_only((1,), "alibi")))
+    assert "ALiBi only in the patterns" in flat(sc.derive(sc.attention_only((1,), "alibi")))
 
 
 def test_softmax_sees_a_turned_bias() -> None:
@@ -163,8 +163,8 @@ def test_the_alibi_term_stands_in_every_step_and_is_counted_in_none(form: str) -
     said = flat(derivation)
     assert "alibi[L1H0] is, for query i and key j, -m |i - j|, with m the slope of the head." in said
     assert "-- not a path term + alibi[L1H0]" in said
-    assert "the scores, but for what ALiBi adds, are bilinear" in said
-    assert "and what ALiBi adds, which is not a path term" in derivation.statement
+    assert "the scores, except for the ALiBi bias, are bilinear" in said
+    assert "plus the ALiBi bias, which is not a path term" in derivation.statement
     assert r"{\mathrm{alibi}^{\mathrm{L1H0}}} \quad\text{not a path term}" in derivation.latex()
 
 
@@ -237,7 +237,7 @@ def test_a_page_with_normed_queries_says_what_the_letters_are() -> None:
         "D[QL1H1] and D[KL1G0] are diagonal: for each token 1/sqrt(v + eps), with v the mean square of its query",
         "gain[Q1] and gain[K1] are the gains of their layer",
         "the scale of every query and key (D)",
-        "they go through a norm of their own",
+        "they go through norms of their own",
         "(those of norms symmetric)",
     ):
         assert words in said, words

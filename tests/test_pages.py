@@ -69,7 +69,10 @@ def test_every_page_says_its_convention_and_what_is_held_fixed(name: str, notati
     assert said.startswith(START[notation])
     assert ACTS[notation] in said
     assert "Names of symbols: W_VO stands for W_OV." in said
-    assert "Held fixed: the attention patterns" in said or "Nothing is held fixed: no attention pattern" in said
+    assert (
+        "Held fixed: the attention patterns" in said
+        or "Nothing is held fixed: the formulas contain no attention pattern" in said
+    )
     frame, result = derivation.frame, derivation.result
     page = f"{derivation.statement} {said} " + " ".join(s["reason"] for s in data["steps"])
     if result is None or result.names_model:  # which architecture, and where its position embedding is
@@ -139,7 +142,7 @@ def test_documents_of_different_architectures_differ(data: st.DataObject) -> Non
 def test_a_bias_in_no_formula_is_on_every_kind_of_page() -> None:
     """The stream does not meet the bias of the unembedding; the page says that the model has it."""
     pages = [sc.derive(sc.attention_only((0,), None, b), "stream", "generic") for b in (("b_O", "b_U"), ("b_O",))]
-    assert pages[0].json()["subject"].endswith("and no others; the model has b_U too.")
+    assert pages[0].json()["subject"].endswith("and no others; the model also has b_U.")
     assert pages[1].json()["subject"].endswith("and no others.")
     assert pages[0].text() != pages[1].text()
 

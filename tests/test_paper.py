@@ -70,7 +70,16 @@ def said_once(derivation: Derivation, width: float) -> None:
     text = derivation.paper(width, label="eq:x")
     labels = re.findall(r"\\label\{(.*?)\}", text)
     assert labels == [f"eq:x:{s.number}.{i}" for s in derivation.steps for i in range(1, len(s.claims) + 1)]
-    for word in ("Checked:", "wn derivation", "Seal", "asked for", "textcolor", r"\ast", "Every step", "steps list"):
+    for word in (
+        "Checked:",
+        "wn derivation",
+        "Summary.",
+        "requested for",
+        "textcolor",
+        r"\ast",
+        "Every step",
+        "listed in the steps",
+    ):
         assert word not in text, word
     assert text.count("Every equation was checked by machine") == 1
     assert text.isascii()
@@ -117,7 +126,7 @@ def test_widths_that_cannot_be(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["", "1a", "a}b", "a b", "\\x", 3])
 def test_labels_that_cannot_be(bad: Any) -> None:
-    with pytest.raises(ValueError, match="a label starts with a letter"):
+    with pytest.raises(ValueError, match="label must be a letter"):
         sc.derive(sc.attention_only((1,))).paper(label=bad)
 
 
@@ -129,5 +138,5 @@ def test_the_command(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "a.tex").read_text("utf-8").startswith("\\documentclass")
     refused(cli(*words, "--format", "json"), "--for paper writes LaTeX; it cannot be used with --format json")
     refused(cli(*words[:5], "--width", "article"), "--width needs --for paper")
-    refused(cli(*words[:-1], "wide"), "a width is article, neurips, two-column, or a number of pt, not 'wide'")
-    refused(cli(*words, "--label", "a b"), "a label starts with a letter")
+    refused(cli(*words[:-1], "wide"), "width must be article, neurips, two-column, or a number of pt, not 'wide'")
+    refused(cli(*words, "--label", "a b"), "label must be a letter")

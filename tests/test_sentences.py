@@ -243,7 +243,7 @@ def tensor(slots: list[Value], right: bool) -> Callable[..., Value]:
 
 
 # --------------------------------------------------------------------------------------------------- what is claimed
-MAPS = re.compile(r"a head maps `([XY])` to `([^`]*)`(?:, or to `([^`]*)` where it has a value bias)?")
+MAPS = re.compile(r"a head maps `([XY])` to `([^`]*)`(?:, or to `([^`]*)` if it has a value bias)?")
 SCORES = re.compile(r"the scores of (L\d+H\d+) are `([^`]*)`")
 LAYER = re.compile(r"every layer is the map `([^`]*)`")
 CIRCUITS = re.compile(r"through the (?:QK|OV) circuit `([^`]*)`")

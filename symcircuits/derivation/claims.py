@@ -77,7 +77,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was checked of a step, and how: the outcome is always passed, for nothing else becomes a step."""
+    """What was checked in a step, and how: the outcome is always passed, because nothing else becomes a step."""
 
     how: str
     claims: int

@@ -46,14 +46,14 @@ def norm_of(frame: Frame, label: str) -> Norm:
 
 
 def norm_definition(frame: Frame, label: str) -> Expr:
-    """``Y = D X C gain + 1 b_N^T``: what comes out of a norm, by the stream that goes in."""
+    """``Y = D X C gain + 1 b_N^T``: the output of a norm in terms of its input stream."""
     read = norm_of(frame, label)
     terms = [sandwich(read.left, point(frame, read.left[0].row.point or 0), read.right)]
     return plus([*terms, *([Word(read.bias)] if read.bias else [])])
 
 
 def _read_at(frame: Frame, label: str, layer: int, opened: bool) -> Expr:
-    """What a layer reads: the stream, or what comes out of a norm, by its symbol or by its definition."""
+    """What a layer reads: the stream, or the output of a norm, as its symbol or as its definition."""
     if not frame.architecture.norm:
         return point(frame, layer)
     return norm_definition(frame, label) if opened else Word((norm_of(frame, label).symbol,))
@@ -62,8 +62,8 @@ def _read_at(frame: Frame, label: str, layer: int, opened: bool) -> Expr:
 def layer_definition(frame: Frame, layer: int, side: str = "", opened: bool = False) -> Expr:
     """``X_l`` by ``X_{l-1}``: ``X + sum_h A^h (X W_V^{hT} + 1 b_V^{hT}) W_O^{hT} + 1 b_O^T + mlp``.
 
-    What is added stands behind its multiplier, where it has one. Heads read ``Y`` where there is a norm; ``opened``:
-    its definition in its place.
+    Each added part is preceded by its multiplier, if it has one. Heads read ``Y`` if there is a norm; ``opened``: with
+    its definition in place of ``Y``.
     """
     described = stream_program(frame.walked, layer)[layer]
     before = point(frame, layer - 1)
@@ -81,7 +81,7 @@ def layer_definition(frame: Frame, layer: int, side: str = "", opened: bool = Fa
 def _head(
     frame: Frame, read: Expr, left: tuple[Factor, ...], right: tuple[Factor, ...], inside: list[Source], side: str
 ) -> Expr:
-    """``A X W_OV^T``, or ``A (X W_V^T + 1 b_V^T) W_O^T`` where the head has a value bias."""
+    """``A X W_OV^T``, or ``A (X W_V^T + 1 b_V^T) W_O^T`` if the head has a value bias."""
     if not inside:
         return sandwich(left, read, right)
     biases: list[Expr] = [Word(frame.named(s.core, side)) for s in inside]
@@ -91,7 +91,7 @@ def _head(
 def readout_definition(frame: Frame, opened: bool = False) -> Expr:
     """What the target reads: ``X_L W_U^T (+ 1 b_U^T)``, ``X_L``, or the scores of a head by ``X_{l-1}``.
 
-    It reads ``Y`` where there is a norm; ``opened``: its definition in its place.
+    It reads ``Y`` if there is a norm; ``opened``: with its definition in place of ``Y``.
     """
     sides = [_read(frame, program, opened) for program in frame.expansion.readout.sides]
     scale = frame.expansion.readout.scale
@@ -105,7 +105,7 @@ def readout_definition(frame: Frame, opened: bool = False) -> Expr:
 
 
 def with_alibi_term(frame: Frame, expr: Expr) -> Expr:
-    """The expression, and behind it what ALiBi adds to scores, which is not a path term."""
+    """The expression plus, for scores with ALiBi, its bias, which is not a path term."""
     return plus([expr, AlibiTerm(str(frame.head))]) if frame.alibi else expr
 
 

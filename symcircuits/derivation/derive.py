@@ -72,15 +72,15 @@ class Derivation:
 
     @property
     def speaks_of_scores(self) -> bool:
-        """Whether scores, or their scale, stand in its formulas."""
+        """Whether its formulas contain scores or their scale."""
         return "scale" in symbols_used(self.steps)[0]
 
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Derivation:
         """The same derivation, printed in another notation, with other names for symbols.
 
         ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a
-        :class:`~symcircuits.core.notation.Notation`; ValueError on an unknown one, and on a name that would be printed
-        like anything else in the formulas.
+        :class:`~symcircuits.core.notation.Notation`; ValueError on an unknown one, and on a name that would look like
+        something else in the formulas.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> paper = derive(attention_only((1,)), "stream").written("paper", {"A": "P"})
@@ -104,7 +104,7 @@ class Derivation:
 
         ``width`` of the text: ``"article"``, ``"neurips"``, ``"two-column"`` or a number of pt; no equation is wider.
         The first equation of step 3 has the label ``label:3.1``. ``standalone``: a document of that width. ValueError
-        on a width or a label that cannot be.
+        on an invalid width or label.
 
         >>> import symcircuits as sc
         >>> found = sc.derive(sc.attention_only((2, 2)), form="generic").paper("two-column", label="eq:path")
@@ -133,13 +133,13 @@ class Derivation:
         return higher(dict, "Derivation.certificate")(self)
 
     def save_certificate(self, path: str | Path) -> Path:
-        """Write the certificate, as JSON. OSError names a path that cannot be written."""
+        """Write the certificate as JSON. OSError if the path cannot be written."""
         return higher(Path, "Derivation.save_certificate")(self, user_path(path))
 
     def save(self, path: str | Path) -> Path:
         """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``, as in ``FORMATS``.
 
-        The file is replaced only when the new one is complete. OSError names a path that cannot be written.
+        The file is replaced only when the new one is complete. OSError if the path cannot be written.
         """
         return higher(Path, "Derivation.save")(self, user_path(path))
 
@@ -166,10 +166,9 @@ def derive(
     ``target``: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``. ``form``: ``"enumerated"`` (every head by its
     label, every term listed) or ``"generic"`` (sums over heads ``h_1``, ``h_2``, ... with symbolic head counts).
     ``notation``: ``"row"``, ``"paper"`` or ``"transformerlens"``; ``symbols``: other names, e.g. ``{"W_OV": "M"}``.
-    Norms are frozen, ``Y[L0]`` being what comes out of one; what MLPs write are sources; keys and values that heads
-    share are those of the group, ``G(h_1)``.
-    Where numbers of heads are symbols the form is ``"generic"``.
-    Raises ValueError where there is too much to print, :class:`DerivationError` where a step does not hold.
+    Norms are frozen, and ``Y[L0]`` is the output of one; outputs of MLPs are sources; keys and values that heads share
+    belong to the group, ``G(h_1)``. If numbers of heads are symbols, the form is ``"generic"``.
+    Raises ValueError if there is too much to print, :class:`DerivationError` if a step fails its check.
     Source: paper, "The Path Expansion Trick", "Path Expansion of Logits", "... of Attention Scores QK Circuit".
 
     >>> from symcircuits.core.architecture import attention_only
@@ -178,10 +177,10 @@ def derive(
     (True, ['substitution', 'distributing', 'collecting by composition type'])
     """
     architecture = architecture_of("derive", subject, symbolic=True)
-    chosen = as_notation(notation, symbols)  # a bad name is refused before the work
+    chosen = as_notation(notation, symbols)  # a bad name raises an error before the work
     if architecture.attachments:
         one = architecture.attachments[0]
-        raise ValueError(f"derivations are of models to which nothing is attached ({one}); expand and verify take both")
+        raise ValueError(f"derive takes no models with attachments ({one}); expand and verify do")
     frame = make_frame(architecture, target, form)
     checker = ClaimChecker(frame, whole("seed", seed, 0))
     steps = tuple(checker.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
@@ -193,14 +192,14 @@ def theorem(
 ) -> Derivation:
     """A result that is not a path expansion, by its name, every step checked; :func:`theorems` lists the names.
 
-    ``notation`` and ``symbols`` as in :func:`derive`. Raises ValueError where there is no such result,
-    :class:`DerivationError` where a step does not hold.
+    ``notation`` and ``symbols`` as in :func:`derive`. Raises ValueError on an unknown name, :class:`DerivationError`
+    if a step fails its check.
 
     >>> derivation = theorem("ablation")
     >>> derivation.ok, derivation.steps[2].kind
     (True, 'identity')
     >>> derivation.statement.partition("; ")[0]
-    'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it'
+    'Removing a head while the patterns are held fixed removes exactly the terms whose path goes through it'
     """
     chosen, found = as_notation(notation, symbols), registered(name)
     assert found.result is not None

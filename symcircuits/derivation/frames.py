@@ -299,7 +299,7 @@ def _value_bias(arch: Architecture, layer: int) -> bool:
             f"layer {layer} has no heads, and elsewhere some heads have b_V and some have not"
         )  # fmt: skip
         use = setting("form", "enumerated")
-        raise ValueError(f"the generic form needs one kind of head a layer, but {fault}; use {use}")
+        raise ValueError(f"the generic form needs one kind of head per layer, but {fault}; use {use}")
     return True in have
 
 

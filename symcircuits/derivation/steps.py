@@ -25,7 +25,7 @@ from symcircuits.derivation.tensors import factored, mixed, rules
 
 __all__ = ["path_expansion"]
 
-LISTED = 100  # up to so many terms the layers are substituted one by one, each result printed
+LISTED = 100  # up to this number of terms, the layers are substituted one by one, and each result is printed
 
 
 def path_expansion(frame: Frame) -> Iterator[Draft]:
@@ -115,7 +115,7 @@ def _tensor_form(frame: Frame, target: Target, everything: Expr | None = None) -
         return
     yield Draft(
         "mixed product", (Claim((target, product, mixed(frame))),),
-        "Multiply the factors out and join the slots by the mixed product: a product of heads is a virtual head "
+        "Multiply out the factors and combine the slots by the mixed product: a product of heads is a virtual head "
         '(paper, "Virtual Attention Heads").',
     )  # fmt: skip
 

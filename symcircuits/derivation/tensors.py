@@ -18,7 +18,7 @@ __all__ = ["factored", "mixed", "rules"]
 
 _MISPRINT = (
     " The paper prints `A_q^T x W y A_k`; that contradicts its own definition of `A`, whose rows are the destinations, "
-    "and is not equal: the transposes belong to `y` and to `A_k`."
+    "and is not equal: `y` and `A_k` are the factors to transpose."
 )
 
 
@@ -43,7 +43,7 @@ def rules(frame: Frame) -> Iterator[Draft]:
     action = Claim((Apply(Tensor((a, w)), (x,)), Word(a.factors + x.factors + w.T.factors)))
     yield Draft(
         "definition", (action,),
-        "How a head acts: `A` moves information between tokens, `W` changes what is moved "
+        "How a head acts: `A` moves information between tokens, `W` transforms what is moved "
         '(paper, "Notation": tensor product; for any head `h`).',
         how="indices",
     )  # fmt: skip
@@ -52,7 +52,7 @@ def rules(frame: Frame) -> Iterator[Draft]:
         rule = Claim((Product((Tensor((b, v)), Tensor((a, w)))), Tensor((_join(b, a), _join(v, w)))))
         yield Draft(
             "mixed product", (rule,),
-            'Tensors multiply slot by slot; `g` stands in a later layer than `h` (paper, "Notation": mixed-product '
+            'Tensors multiply slot by slot; `g` is in a later layer than `h` (paper, "Notation": mixed-product '
             "property, there also called distributive property).",
             how="indices",
         )  # fmt: skip
@@ -70,7 +70,8 @@ def _score_rules(frame: Frame, x: Word) -> Iterator[Draft]:
     yield Draft(
         "mixed product", tuple(claims),
         "Scores take two streams, so their maps have six indices: `(A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T`, "
-        "and what acts on `x` and `y` before joins the slots, on the query side transposed (own derivation)."
+        "and maps that act on `x` and `y` first are absorbed into the slots, transposed on the query side (own "
+        "derivation)."
         + _MISPRINT,
         how="indices",
     )  # fmt: skip

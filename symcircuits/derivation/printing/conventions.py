@@ -1,4 +1,4 @@
-"""What every page says of itself: the convention of its formulas, what is held fixed, and what symbols mean."""
+"""What every page states: the convention of its formulas, what is held fixed, and what symbols mean."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = {
     "row": "Row convention: a stream `X` has one row for each token",
     "paper": (
         "The paper's notation: a stream `X` has one row for each token, matrices have the paper's shapes and act on "
-        f"columns, and a map `A (x) W` of patterns and weights (`Id` where nothing acts) acts by `{_MAP}`"
+        f"columns, and a map `A (x) W` of patterns and weights (`Id` is the identity) acts by `{_MAP}`"
     ),
     "transformerlens": (
         "TransformerLens's convention: a stream `X` has one row for each token, and weights act from the right, in "
@@ -55,7 +55,7 @@ def caption(notation: Notation) -> str:
 
 
 def own_symbols(notation: Notation) -> str:
-    """Which symbols have other names: ``M stands for W_OV``; of labels and of transposes how they are written."""
+    """Which symbols are renamed: ``M stands for W_OV``; also how labels and transposes are written."""
     named = [glyph for glyph in notation.names if glyph not in (HEAD, MARK)]
     said = [f"`{_SPOKEN.get(glyph, glyph)}` stands for {glyph}" for glyph in named]
     if HEAD in notation.names:
@@ -66,7 +66,7 @@ def own_symbols(notation: Notation) -> str:
 
 
 def conventions(derivation: Derivation) -> list[str]:
-    """What a reader must know: conventions, and what is held fixed."""
+    """What a reader needs to know: conventions, and what is held fixed."""
     frame, result, notation = derivation.frame, derivation.result, derivation.notation
     own = list(result.conventions) if result else []
     held_fixed = [] if any(map(_fixes, own)) else [_held_fixed(frame, result)]
@@ -74,14 +74,14 @@ def conventions(derivation: Derivation) -> list[str]:
 
 
 def _fixes(line: str) -> bool:
-    """Whether a convention of a result says what is held fixed, in the place of its model's."""
+    """Whether a convention of a result says what is held fixed, in place of its model's."""
     return "held fixed:" in line.lower()
 
 
 def notation_clauses(derivation: Derivation) -> list[str]:
-    """Conventions but for what is held fixed, each a sentence of its own: for a book, which says each once.
+    """Conventions except for what is held fixed, each in one sentence: for a book, which states each once.
 
-    How layers are numbered is said in its introduction, and how many heads they have with the model.
+    Its introduction says how layers are numbered, and the model line how many heads they have.
     """
     own = [line for line in derivation.result.conventions if not _fixes(line)] if derivation.result else []
     symbols = [line for line in _of_symbols(derivation) if not line.startswith(NUMBERED[:-1])]
@@ -100,7 +100,7 @@ def _of_symbols(derivation: Derivation) -> list[str]:
 
 
 def _of_model(frame: Frame, notation: Notation) -> list[str]:
-    """How layers and heads of the model are called, its score scale, biases and positions."""
+    """How layers and heads of the model are named, its score scale, biases and positions."""
     lines, counted = [], "" if HEAD in notation.names else ", counted from 0"
     if frame.generic and frame.depth:
         names = "index `h_l` runs"
@@ -118,10 +118,10 @@ def _of_model(frame: Frame, notation: Notation) -> list[str]:
         lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once."
                      if frame.expansion.readout.scale else "The scores of this model carry no scale.")  # fmt: skip
     if frame.biases and notation.tensors:
-        lines.append("Biases are sources of their own, columns that act on `1`, the column of ones: "
+        lines.append("Biases are separate sources, columns that act on `1`, the column of ones: "
                      "`(Id (x) b) 1 = 1 b^T` is the same row for every token.")  # fmt: skip
     elif frame.biases:
-        lines.append("Biases are sources of their own; `1 b^T`, with `1` the column of ones, is the same row for "
+        lines.append("Biases are separate sources; `1 b^T`, with `1` the column of ones, is the same row for "
                      "every token.")  # fmt: skip
     lines += features(frame)
     if frame.architecture.positions in ("standard", "shortformer"):
@@ -132,14 +132,14 @@ def _of_model(frame: Frame, notation: Notation) -> list[str]:
 
 
 def _rows(frame: Frame, notation: Notation) -> list[str]:
-    """The convention, and what a head of this model does in it, in clauses."""
+    """The convention, and how a head of this model acts in it, in clauses."""
     said = [START[notation.name]]
     if frame.head is not None and notation.name != "row":
-        said.append(f"of two streams `{_SCORES}`")
+        said.append(f"a map of two streams acts by `{_SCORES}`")
     group = "[G(h)]" if frame.architecture.groups else ""
     own, read = "[h]" if group else "", "Y" if frame.norms else "X"
     if frame.norms:
-        said.append("`Y` is what comes out of a norm")
+        said.append("`Y` is the output of a norm")
     if frame.depth:
         said += [f"a head maps `{read}` to {_head_map(frame, notation)}", f"`W_OV{own} = W_O{own} W_V{group}`"]
     if frame.head is not None:
@@ -153,7 +153,7 @@ def _rows(frame: Frame, notation: Notation) -> list[str]:
 
 
 def _scores(frame: Frame, stream: str, notation: Notation) -> str:
-    """What the scores are, by the stream that they read."""
+    """The formula of the scores in terms of the stream that they read."""
     scale = "s " if frame.expansion.readout.scale else ""
     kinds = {name.partition("[")[0] for name in frame.biases}
     alibi = f" + alibi[{frame.head}]" * frame.alibi
@@ -170,7 +170,7 @@ def _scores(frame: Frame, stream: str, notation: Notation) -> str:
 
 
 def _head_map(frame: Frame, notation: Notation) -> str:
-    """What the heads below make of a stream: with a value bias or without, or some so and some so."""
+    """How earlier heads map a stream: with a value bias, without one, or both kinds."""
     biased = {
         f"b_V[{frame.walked.key_value(h)}]" in frame.walked.biases
         for layer in range(frame.depth) for h in frame.walked.layer_heads(layer)
@@ -180,7 +180,7 @@ def _head_map(frame: Frame, notation: Notation) -> str:
     if notation.tensors:
         shown = {False: f"`(A (x) W_OV) {x}`", True: f"`(A (x) W_O) ((Id (x) W_V) {x} + (Id (x) b_V) 1)`"}
     if len(biased) == 2:
-        return f"{shown[False]}, or to {shown[True]} where it has a value bias"
+        return f"{shown[False]}, or to {shown[True]} if it has a value bias"
     return shown[True in biased]
 
 
@@ -191,31 +191,31 @@ def _held_fixed(frame: Frame, result: Result | None) -> str:
         return f"Held fixed: the attention patterns `A`; {without}."
     held = _fixed_by(frame)
     if not held:
-        return f"Nothing is held fixed: no attention pattern stands in the formulas. There is {without}."
+        return f"Nothing is held fixed: the formulas contain no attention pattern. There is {without}."
     return f"Held fixed: {_listed(held)}, and so {_linear(frame)}" + (f"; {without}." if without else ".")
 
 
 def fixed(derivation: Derivation) -> list[str]:
-    """What is held fixed, and what the model has not, each in a sentence: the hypotheses of a book."""
+    """What is held fixed, and what the model does not have, each in a sentence: the hypotheses of a book."""
     frame, result = derivation.frame, derivation.result
     own = [line for line in result.conventions if _fixes(line)] if result else []
     if own:
         return own
     held = _fixed_by(frame) if result is None else ["the attention patterns `A`"]
-    said = [f"Held fixed: {what}." for what in held] or ["Nothing is held fixed: no pattern stands in the formulas."]
+    said = [f"Held fixed: {what}." for what in held] or ["Nothing is held fixed: the formulas contain no pattern."]
     absent = _listed(_absent(frame, result is None or result.names_model))
     return [*said, f"There is {absent}."] if absent else said
 
 
 def consequence(derivation: Derivation) -> str:
-    """What the formulas of a path expansion are linear in, where something is held fixed; else nothing."""
+    """What the formulas of a path expansion are linear in, if something is held fixed; otherwise an empty string."""
     said = _linear(derivation.frame) if derivation.result is None and _fixed_by(derivation.frame) else ""
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _absent(frame: Frame, named: bool) -> list[str]:
     arch = frame.architecture
-    inside = {"rotary": "rotary positions in the patterns alone", "alibi": "ALiBi in the patterns alone"}
+    inside = {"rotary": "rotary positions only in the patterns", "alibi": "ALiBi only in the patterns"}
     where = "" if frame.turned or frame.alibi else arch.positions or ""
     absent = [inside.get(where, "no position embedding")]
     absent = absent if named and arch.positions not in ("standard", "shortformer") else []
@@ -229,16 +229,16 @@ def _fixed_by(frame: Frame) -> list[str]:
     arch, patterns = frame.architecture, "the attention patterns `A`"
     if frame.head is None:
         makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"] * arch.softmax
-        patterns += f" (with all that makes them: {_listed(makers)})"
+        patterns += f" (with everything that determines them: {_listed(makers)})"
     held = [patterns] if frame.depth else []
     held += ["the scale of every token in every norm (`D`)"] if frame.norms else []
     held += ["the scale of every query and key (`D`)"] if frame.normed else []
-    return held + (["what every MLP writes"] if frame.mlps else [])
+    return held + (["the output of every MLP"] if frame.mlps else [])
 
 
 def _linear(frame: Frame) -> str:
     if frame.head is not None:
-        but = ", but for what ALiBi adds," if frame.alibi else ""
+        but = ", except for the ALiBi bias," if frame.alibi else ""
         linear = "linear in what enters the query side, and linear in what enters the key side"
         return f"the scores{but} are bilinear: {linear}"
     after = [name for name in ("b_N[final]", "b_U") if name in frame.biases]

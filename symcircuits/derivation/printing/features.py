@@ -1,4 +1,4 @@
-"""The words on norms, multipliers, MLPs and groups of heads in a printed derivation."""
+"""The sentences on norms, multipliers, MLPs and groups of heads in a printed derivation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["features"]
 
 
 def features(frame: Frame) -> list[str]:
-    """What a reader must know of norms, groups of heads, multipliers and MLPs, where there are any."""
+    """What a reader needs to know about norms, groups of heads, multipliers and MLPs, if there are any."""
     lines = _norm_lines(frame) + _score_lines(frame) + _group_lines(frame) + _multiplier_lines(frame)
     if frame.mlps:
-        reads = ", which reads what the heads of its layer read" if frame.architecture.parallel else ""
+        reads = ", which has the same input as the heads of its layer," if frame.architecture.parallel else ""
         lines.append(
-            f"What an MLP{reads} writes to the stream is a source of its own, one row for each token "
+            f"The output of an MLP{reads} is a separate source, one row for each token "
             f"(`mlp[L{frame.mlps[0]}]`: {'that of the first layer' if not frame.mlps[0] else 'counted from 0'}); it is "
-            "given, and not expanded."
+            "given, not expanded."
         )
     return lines
 
@@ -24,48 +24,51 @@ def features(frame: Frame) -> list[str]:
 def _multiplier_lines(frame: Frame) -> list[str]:
     """What each multiplier multiplies."""
     found = frame.multipliers
-    said = ["`m_E` the token embedding" + (", not the position" * (frame.architecture.positions is not None))]
+    said = [
+        "`m_E` multiplies the token embedding" + (" (not the position)" * (frame.architecture.positions is not None))
+    ]
     said = said if "m_E" in found else []
     biases = " and its `b_O`" if any(name[:3] == "b_O" for name in frame.biases) else ""
-    for letter, what in (("L", f"what the heads of a layer write{biases}"), ("M", "what its MLP writes")):
+    for letter, what in (("L", f"the output of the heads of a layer{biases}"), ("M", "the output of its MLP")):
         names = [name for name in found if name[:3] == f"r[{letter}"]
-        said += [f"`{names[0]}` {what} ({names[0][2:-1]}: that of layer {int(names[0][3:-1]) + 1})"] if names else []
-    said += ["`m_U` the logits"] if "m_U" in found else []
-    return [f"Multipliers are numbers, and stand before a term: {', '.join(said)}."] if said else []
+        where = f" ({names[0][2:-1]}: that of layer {int(names[0][3:-1]) + 1})" if names else ""
+        said += [f"`{names[0]}` multiplies {what}{where}"] if names else []
+    said += ["`m_U` multiplies the logits"] if "m_U" in found else []
+    return [f"Multipliers are numbers in front of a term: {', '.join(said)}."] if said else []
 
 
 def _score_lines(frame: Frame) -> list[str]:
-    """What rotary positions, ALiBi and the norm of queries and keys do to the scores that are derived."""
+    """How rotary positions, ALiBi and norms of queries and keys act on the derived scores."""
     lines, head = [], frame.head
     if head is not None and frame.normed:
         shared = frame.architecture.key_value(head)
         lines.append(
             f"`D[Q{head}]` and `D[K{shared}]` are diagonal: for each token `1/sqrt(v + eps)`, with `v` the mean square "
             f"of its query, or of its key, and `eps` the epsilon of the norm; `gain[Q{head.layer}]` and "
-            f"`gain[K{head.layer}]` are the gains of their layer, diagonal too. They are held fixed, and no transpose "
-            "of them is written: they are symmetric."
+            f"`gain[K{head.layer}]` are the gains of their layer, also diagonal. They are held fixed, and written "
+            "without transposes because they are symmetric."
         )
     if frame.turned:
         lines.append(
-            f"`R[{head}]` stands where a query meets a key, and turns the rows of both: for query `i` and key `j` "
-            "`q R k^T` is `q_i R_i R_j^T k_j^T`, and `R_i R_j^T` depends on `j - i` alone. It is another matrix for "
-            "every pair of tokens, so that there is no one `W_QK` (Su et al. 2021)."
+            f"`R[{head}]` stands between queries and keys, and rotates the rows of both: for query `i` and key `j` "
+            "`q R k^T` is `q_i R_i R_j^T k_j^T`, and `R_i R_j^T` depends only on `j - i`. It differs between pairs of "
+            "tokens, so there is no single `W_QK` (Su et al. 2021)."
         )
     if frame.alibi:
         lines.append(
             f"`alibi[{head}]` is, for query `i` and key `j`, `-m |i - j|`, with `m` the slope of the head. It depends "
-            "on positions alone and goes through no path: it is not a path term, and no count counts it "
+            "only on positions and does not come from a path: it is not a path term and is not counted "
             "(Press et al. 2022)."
         )
     return lines
 
 
 def _norm_lines(frame: Frame) -> list[str]:
-    """What ``D``, ``C`` and the gains are, and what may not be done with the terms."""
+    """What ``D``, ``C`` and the gains are, and which comparisons of terms are not valid."""
     if not frame.norms:
         return []
     layers = [label for label in frame.norms if label != FINAL]
-    final = " (`D[final]`: that the unembedding reads)" if FINAL in frame.norms else ""
+    final = " (`D[final]`: the row that the unembedding reads)" if FINAL in frame.norms else ""
     where = f"the heads of that layer read{final}" if layers else "the unembedding reads"
     ln = frame.architecture.norm == "LN"
     what = "variance" if ln else "mean square"
@@ -77,9 +80,9 @@ def _norm_lines(frame: Frame) -> list[str]:
     names = symmetric[0] if len(symmetric) == 1 else ", ".join(symmetric[:-1]) + " and " + symmetric[-1]
     constant = " A bias that goes through a norm is no longer the same row for every token." if frame.biases else ""
     return [
-        f"{'; '.join(said)}. No transpose of {names} is written: {'it is' if len(symmetric) == 1 else 'they are'} "
-        "symmetric.",
-        f"`D` does not commute with `A`.{constant} Terms through different norms carry different scales, so that their "
+        f"{'; '.join(said)}. {names} {'is' if len(symmetric) == 1 else 'are'} symmetric, and so written without "
+        "transposes.",
+        f"`D` does not commute with `A`.{constant} Terms through different norms carry different scales, so their "
         "sizes are not comparable.",
     ]
 

@@ -54,13 +54,13 @@ def _body(derivation: Derivation, heading: str) -> str:
         head = rf"\textbf{{Step {step.number} ({step.kind}).}} {said(step.reason)}"
         check = rf"{{\footnotesize {said(check_sentence(step.check))}\par}}"
         blocks.append(f"{head}\n{display}\n{check}")
-    blocks.append(rf"\textbf{{Seal.}} {said(seal(derivation))}")
-    sloppy = r"\sloppy" if notation.symbols else ""  # names may be long, and are not broken
+    blocks.append(rf"\textbf{{Summary.}} {said(seal(derivation))}")
+    sloppy = r"\sloppy" if notation.symbols else ""  # names may be long, and cannot be broken
     return f"\\begingroup\\allowdisplaybreaks{sloppy}\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
 
 
 def derivation_html(derivation: Derivation) -> str:
-    """A derivation for a notebook, whose MathJax sets the formulas: what a document has, each display in a box.
+    """A derivation for a notebook (MathJax): the content of a document, with each display in a box.
 
     A formula that is wider than the cell scrolls in its box.
     """

@@ -20,7 +20,7 @@ __all__ = ["WIDTHS", "check_label", "paper_latex", "text_width"]
 
 # The width of the text, in pt: LaTeX's article at 10 pt, the style of NeurIPS, a column of ICML and of ACL.
 WIDTHS: Final = {"article": 345.0, "neurips": 397.48, "two-column": 234.87}
-_LEAST, _MOST = 200.0, 2000.0  # pt; in less there is no room for one factor beside a left-hand side
+_LEAST, _MOST = 200.0, 2000.0  # pt; a narrower text has no room for one factor beside a left-hand side
 _EM = 10.0  # pt, of 10 pt type
 _MARGIN = 0.5  # em, as widths are estimated
 _NUMBER = 3.0  # em, for the number of an equation
@@ -51,29 +51,29 @@ def text_width(given: str | float) -> float:
         return WIDTHS[given]
     number = re.fullmatch(r"(\d+(?:\.\d+)?)(?:pt)?", given) if isinstance(given, str) else None
     if isinstance(given, str) and number is None:
-        raise ValueError(f"a width is {', '.join(WIDTHS)}, or a number of pt, not {brief(given)}")
+        raise ValueError(f"width must be {', '.join(WIDTHS)}, or a number of pt, not {brief(given)}")
     points = float(number[1]) if number else finite("width", given)
     if not _LEAST <= points <= _MOST:
-        raise ValueError(f"a text is {_LEAST:g} to {_MOST:g} pt wide, not {points:g}")
+        raise ValueError(f"width must be between {_LEAST:g} and {_MOST:g} pt, not {points:g}")
     return points
 
 
 def check_label(label: str) -> None:
     """ValueError on a label that LaTeX would not read as one."""
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ValueError(f"a label starts with a letter, then letters, digits and : . - _, not {brief(label)}")
+        raise ValueError(f"label must be a letter followed by letters, digits and : . - _, not {brief(label)}")
 
 
 def _checked(derivation: Derivation) -> str:
-    """What was checked, in a sentence; at which head counts, where matrices were drawn at some."""
+    """What was checked, in a sentence, with the head counts at which matrices were drawn."""
     said = seal(derivation).replace("Every step was checked", "Every equation was checked by machine")
     counts = dict.fromkeys(c for step in derivation.steps if step.check.prime for c in step.check.head_counts if c)
     listed = ", ".join("(" + ",".join(map(str, c)) + ")" for c in counts)
-    return said.replace(" at the head counts that the steps list", f" at head counts {listed}")
+    return said.replace(" at the head counts listed in the steps", f" at head counts {listed}")
 
 
 def _check_width(formula: str, what: str, points: float, notation: Notation) -> None:
-    """ValueError where names that were given make a formula wider than the text; the others are broken into lines."""
+    """ValueError if custom names make a formula wider than the text; other formulas are broken into lines."""
     if not notation.symbols:
         return
     if formula.startswith("\\begin{align"):
@@ -86,7 +86,7 @@ def _check_width(formula: str, what: str, points: float, notation: Notation) -> 
         longest = max(notation.names.items(), key=lambda given: len(given[1]))
         raise ValueError(
             f"{what} is about {ceil(width * _EM - points)} pt wider than a text of {points:g} pt: give {longest[0]} a "
-            f"shorter name than {longest[1]!r}, or take a wider text"
+            f"shorter name than {longest[1]!r}, or use a wider text"
         )
 
 
@@ -96,7 +96,7 @@ def paper_latex(
     """A derivation for a paper: a fragment that needs amsmath and amssymb, or a document of that width.
 
     Equations have numbers and labels, ``label:3.1`` the first of step 3; none is wider than the text. What each step's
-    check said stands in one sentence at the end. ValueError on a width or label that cannot be.
+    check said stands in one sentence at the end. ValueError on an invalid width or label.
     """
     points = text_width(width)
     check_label(label)

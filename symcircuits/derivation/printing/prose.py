@@ -37,13 +37,13 @@ _SPOKEN: Final = {
     "1": "ones",
 }  # symbols that sentences name otherwise than the text notation
 _ALSO_FLIPPED: Final = ("b", "b_N", "W_I", "W_M", "V_1", "V_2", "V_f")  # letters of sentences and of results
-# What sentences say of the side on which a matrix stands, and how TransformerLens's convention says it.
+# Phrases about the side on which a matrix stands, and their wording in TransformerLens's convention.
 _SAID: Final = {
-    "on the query side transposed": "on the key side transposed",
+    "transposed on the query side": "transposed on the key side",
     "Tensors multiply slot by slot": "Tensors multiply slot by slot, weights in the order in which they act",
     "the reading matrix times the writing matrix": "the writing matrix times the reading matrix",
     "with the transpose of `W_OV` changes": "with `W_OV` not transposed changes",
-    "the columns that read one head's values": "the rows that read one head's values",
+    "the columns that read the values of one head": "the rows that read the values of one head",
 }
 
 

@@ -110,7 +110,7 @@ def _paragraph(text: str, notation: Notation = ROW, indent: str = "", further: s
 
 
 def derivation_text(derivation: Derivation) -> str:
-    """A derivation as text: title, conventions, steps with their checks, and the seal."""
+    """A derivation as text: title, conventions, steps with their checks, and a summary."""
     notation = derivation.notation
     name = plain(title(derivation), notation)
     blocks = [f"{name}\n{'=' * len(name)}", _paragraph(subject(derivation), notation)]

@@ -1,4 +1,4 @@
-"""The words of a printed derivation: what each part says, made from the checked objects."""
+"""The sentences of a printed derivation, made from the checked objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "title",
 ]
 
-_LISTED = 12  # biases are named one by one up to so many
+_LISTED = 12  # up to this number, biases are named one by one
 
 
 def title(derivation: Derivation) -> str:
@@ -60,11 +60,11 @@ def statement(derivation: Derivation) -> str:
     if frame.generic:
         families = "1 family" if n == 1 else f"{n:,} families"
         terms = f"{families}, for any number of heads"
-    alibi = ", and what ALiBi adds, which is not a path term" if frame.alibi else ""
+    alibi = ", plus the ALiBi bias, which is not a path term" if frame.alibi else ""
     return f"{what} exactly the sum of one term for {pairs}{alibi}: {_model_words(frame)}, {terms}."
 
 
-PATHLESS = "not a path term"  # what stands beside a summand that goes through no path
+PATHLESS = "not a path term"  # the note beside a summand that does not come from a path
 
 
 def _model_words(frame: Frame) -> str:
@@ -80,7 +80,7 @@ def _model_words(frame: Frame) -> str:
     more = ["rotary positions"] if frame.turned else []
     more += [f"{arch.norm} norms held fixed"] if frame.norms else []
     more += ["normed queries and keys"] if frame.normed else []
-    more += [f"what {'parallel ' if arch.parallel else ''}MLPs write as sources"] if frame.mlps else []
+    more += [f"outputs of {'parallel ' if arch.parallel else ''}MLPs as sources"] if frame.mlps else []
     more += ["keys and values shared by groups of heads"] if arch.groups else []
     more += ["multipliers"] if frame.multipliers else []
     more += [f"biases {', '.join(f'`{kind}`' for kind in kinds)}"] if kinds else []
@@ -103,7 +103,7 @@ def section(derivation: Derivation) -> str:
 
 
 def subject(derivation: Derivation) -> str:
-    """Which models the derivation speaks of."""
+    """Which models the derivation is about."""
     frame = derivation.frame
     if derivation.result is not None and not derivation.result.names_model:
         return derivation.result.statement
@@ -113,20 +113,20 @@ def subject(derivation: Derivation) -> str:
 
 
 def model_sentence(derivation: Derivation) -> str:
-    """Which models it speaks of, where its statement does not say so; else nothing."""
+    """Which models it is about, if its statement does not say so; otherwise an empty string."""
     result = derivation.result
     return "" if result is not None and not result.names_model else model_line(derivation.frame)
 
 
 def model_line(frame: Frame, asked_for: bool = False) -> str:
-    """``Model: ...``: the architecture, and the biases that occur; ``asked_for``: for which numbers of heads too."""
+    """``Model: ...``: the architecture, and the biases that occur; ``asked_for``: also the requested head counts."""
     if not frame.generic:
         return f"Model: {frame.architecture}.{_biases(frame)}"
     layers = "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
     extra = str(frame.walked).partition(", heads ")[2].split(", ")[1:]
     below = " below the head" if frame.head is not None else ""
     heads = ", any number of heads in each" if frame.depth else ""
-    asked = f" (asked for heads {','.join(map(str, frame.architecture.heads)) or 'none'})" if asked_for else ""
+    asked = f" (requested for heads {','.join(map(str, frame.architecture.heads)) or 'none'})" if asked_for else ""
     said = [
         f"Model: {'transformer' if frame.architecture.mlps else 'attention-only'}, {layers}{below}{heads}{asked}",
         *(["keys and values shared by groups of heads"] if frame.architecture.groups else []),
@@ -136,7 +136,7 @@ def model_line(frame: Frame, asked_for: bool = False) -> str:
 
 
 def _biases(frame: Frame) -> str:
-    """Which biases occur in the formulas, so which kind of head is meant, and which of the model's do not."""
+    """Which biases occur in the formulas, and which biases of the model do not."""
     names = [f"`{name}`" for name in frame.biases]
     hidden = _hidden_biases(frame)
     if not names:
@@ -148,12 +148,12 @@ def _biases(frame: Frame) -> str:
         every = "; `b_V[h_l]`: every head of layer `l` has one"
     if any("[G(" in name for name in frame.biases):
         every += "; `b_V[G(h_l)]`: every group of heads of layer `l` has one"
-    also = f"; the model has {hidden} too" if hidden else ""
+    also = f"; the model also has {hidden}" if hidden else ""
     return f" Biases in the formulas: {', '.join(names)}, and no others{every}{also}."
 
 
 def _hidden_biases(frame: Frame) -> str:
-    """The biases of the model that occur in no formula: by their kind where all of it are there."""
+    """The biases of the model that occur in no formula: by kind if all of a kind are there."""
     arch = frame.architecture.generic(frame.head) if frame.architecture.symbolic else frame.architecture
     hidden = arch.biases - {s.name for s in expand(arch, frame.target).sources}
     possible = possible_biases(arch)
@@ -193,43 +193,43 @@ def _counts(check: Check) -> str:
 
 
 def check_sentence(check: Check) -> str:
-    """What was checked of a step, and how."""
+    """What was checked in a step, and how."""
     if check.how == "exact":
-        return "Checked: both sides were computed with exact numbers by SymPy, from their definition."
+        return "Checked: SymPy computed both sides from their definitions with exact numbers."
     if check.how == "model":
         return (f"Checked: on {check.also[0]}, with random weights, {check.k} tokens and every size {check.k}, the "
                 f"two sides agree in float64 up to rounding (`{TOLERANCE:.0e}` of the largest entry).")  # fmt: skip
     if "listed" in check.also:
-        return ("Checked: the terms were listed one by one, no two the same, and their number was compared with the "
+        return ("Checked: the terms were listed one by one without repetition, and their number was compared with the "
                 "formula and its value.")  # fmt: skip
     if check.relations and set(check.relations) != {"="}:
         return _other_relation(check)
     if check.how == "count":
         text = f"Checked: the terms of the expression above were counted{_counts(check)} and compared with the "
         text += "count of the enumeration"
-        return text + ("; SymPy: the same polynomial in the head counts, so for every number of heads."
+        return text + ("; by SymPy, they are the same polynomial in the head counts, so for every number of heads."
                        if check.head_counts else ".")  # fmt: skip
-    by = "summed over their indices by the definition of the tensor product, " if check.how == "indices" else ""
+    by = "as sums over indices by the definition of the tensor product, " if check.how == "indices" else ""
     which = "in every claim the" if check.claims > 1 else "the"
     text = (
         f"Checked: {which} two sides are equal, {by}on {check.trials} draws of "
         f"random `{check.k} x {check.k}` matrices modulo `p`{given_words(check)}{_counts(check)}; "
-        f"error at most `({check.degree}/p)^{check.trials} = {check.bound:.1e}`"
+        f"error probability at most `({check.degree}/p)^{check.trials} = {check.bound:.1e}`"
     )
     if "terms" in check.also:
-        text += "; the terms are those of the enumeration, each once"
+        text += "; the terms are exactly those of the enumeration, each once"
     if "in sympy" in check.also:
         text += "; by SymPy's sums over heads, for every number of heads"
     if "families" in check.also:
-        text += "; composition type, order and number of terms of every family were read from its words"
+        text += "; composition type, order and number of terms of every family were read from its products"
     if "softmax" in check.also:
-        text += ("; the terms marked `*`, and no others, are the same for every key on draws of patterns whose rows "
-                 "sum to one")  # fmt: skip
+        text += ("; only the terms marked `*` are the same for every key, on draws of patterns whose rows sum to "
+                 "one")  # fmt: skip
     return text + "."
 
 
 def given_words(check: Check) -> str:
-    """What was given of the matrices that were drawn, in parentheses; nothing where nothing was."""
+    """The properties of the drawn matrices, in parentheses; empty if there are none."""
     said = {
         "rows sum to one": "patterns whose rows sum to one", "causal": "patterns that are causal",
         "narrow heads": "heads of width 2", "invertible": "invertible where an inverse is taken",
@@ -244,7 +244,7 @@ def _other_relation(check: Check) -> str:
     drawn = f"{check.trials} draws of random `{check.k} x {check.k}` matrices modulo `p`{given_words(check)}"
     if set(check.relations) == {"!="}:
         return f"Checked: {many} two sides differ, on each of {drawn}."
-    return (f"Checked: {many} rank was found by elimination, on {drawn}; error at most "
+    return (f"Checked: {many} rank was computed by elimination, on {drawn}; error probability at most "
             f"`({check.degree}/p)^{check.trials} = {check.bound:.1e}`.")  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def seal(derivation: Derivation) -> str:
     drawn = [c for c in checks if c.prime]
     parts = [f"Every step was checked: {amount(claims, 'claim')} in {amount(len(checks), 'step')}"]
     wrong = "a claim that is wrong there" if _at_instances(derivation) else "a wrong claim"
-    where = " at the head counts that the steps list" if _at_instances(derivation) else ""
+    where = " at the head counts listed in the steps" if _at_instances(derivation) else ""
     parts.append(f"{sum(c.claims for c in drawn)} of them exactly, on random matrices over the integers modulo the "
                  f"prime `p = {drawn[0].prime}` (seed {drawn[0].seed}){where}, where {wrong} passes with probability "
                  f"at most `{max(c.bound for c in drawn):.1e}`") if drawn else None  # fmt: skip
@@ -273,5 +273,5 @@ def seal(derivation: Derivation) -> str:
 
 
 def _at_instances(derivation: Derivation) -> bool:
-    """Whether head counts are symbols, so that matrices were drawn at some head counts only."""
+    """Whether head counts are symbols, so matrices were drawn at some head counts only."""
     return derivation.frame.generic and derivation.frame.depth > 0

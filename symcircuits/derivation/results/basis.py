@@ -23,16 +23,16 @@ _T, _Q = NamedMatrix("T"), NamedMatrix("Q", "orthogonal")
 
 @result(
     "basis_freedom",
-    "The basis of the stream is free, and that of every head",
+    "The bases of the stream and of every head are arbitrary",
     "Every end-to-end matrix is the same in every basis of the stream, under all invertible `T` and not only under "
-    "rotations, and in every basis of a head; norms of factors, tied embeddings and layer norm are not.",
+    "rotations, and in every basis of a head; norms of factors, tied embeddings and layer norm depend on the basis.",
     "Virtual Weights and the Residual Stream as a Communication Channel; Activation Properties",
     chapter="Heads",
     heading="Basis freedom",
     heads=(1, 1),
     conventions=(
-        "`T`, `R` and `S` are any invertible matrices, `Q` is any orthogonal one. In the basis `T` what "
-        "writes to the stream is multiplied with `T` and what reads it with the inverse: `T W_E`, `T W_O`, and "
+        "`T`, `R` and `S` are any invertible matrices, `Q` is any orthogonal one. In the basis `T`, a matrix that "
+        "writes to the stream is multiplied by `T` and one that reads from it by the inverse: `T W_E`, `T W_O`, and "
         "`W_Q T^-1`, `W_K T^-1`, `W_V T^-1`, `W_U T^-1`.",
     ),
 )
@@ -43,7 +43,7 @@ def basis_freedom(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((Product((Inverse(_T), _T)), Identity())), Claim((Product((Transposed(_Q), _Q)), Identity()))),
-        "A basis of the stream, and a rotation.",
+        "A change of basis of the stream, and a rotation.",
     )
     virtual = (w_u, g["W_O"], g["W_V"], h["W_O"], h["W_V"], w_e)
     early = (w_e.T, h["W_V"].T, h["W_O"].T)
@@ -52,7 +52,7 @@ def basis_freedom(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         tuple(Claim((Word(c), separate(c, _T))) for c in circuits),
-        "Between a matrix that writes and one that reads, `T` and its inverse meet: the direct path, a virtual "
+        "Between a matrix that writes and one that reads, `T` and its inverse cancel: in the direct path, a virtual "
         "OV circuit, the QK circuit, Q-composition and K-composition.",
     )
     yield Draft(
@@ -73,8 +73,8 @@ def _inside(h: dict[str, Factor]) -> Iterator[Draft]:
     yield Draft(
         "identity",
         (Claim((Word((h["W_O"], h["W_V"])), values)), Claim((Word((h["W_Q"].T, h["W_K"])), scores))),
-        "Inside a head: values in the basis `S`, queries and keys in the basis `R` and its dual. Only `W_OV` "
-        "and `W_QK` mean something.",
+        "Inside a head: values in the basis `S`, queries and keys in the basis `R` and its dual. Only `W_OV` and "
+        "`W_QK` are meaningful.",
     )
 
 
@@ -84,12 +84,12 @@ def _excluded(h: dict[str, Factor], g: dict[str, Factor], w_e: Factor) -> Iterat
     yield Draft(
         "counterexample",
         (Claim((separate(slip), separate(slip, _T)), "!="),),
-        "A wrong transpose is seen: K-composition with the transpose of `W_OV` changes with the basis.",
+        "A wrong transpose is detected: K-composition with the transpose of `W_OV` changes with the basis.",
     )
     yield Draft(
         "identity",
         (Claim((separate(slip), separate(slip, _Q))),),
-        "Rotations do not see it: the same wrong formula is unchanged by every orthogonal `Q`.",
+        "Rotations do not detect it: the same wrong formula is unchanged by every orthogonal `Q`.",
     )
     ov, qk = (h["W_O"], h["W_V"]), (g["W_Q"].T, g["W_K"])
     norms = [Claim((SquaredNorm(separate(x)), SquaredNorm(separate(x, _T))), "!=") for x in (ov, qk)]
@@ -102,13 +102,14 @@ def _excluded(h: dict[str, Factor], g: dict[str, Factor], w_e: Factor) -> Iterat
     yield Draft(
         "counterexample",
         tuple(Claim(pair, "!=") for pair in scores),
-        "So do the composition scores that are made of them (their squares, of Q-, K- and V-composition): the ratios "
-        "change too, and not only the norms. They can be compared within one model in one basis up to rotation.",
+        "So do composition scores (here their squares, for Q-, K- and V-composition), which consist of these norms: "
+        "the ratios change too, not only the norms. They can be compared within one model, in one basis up to "
+        "rotation.",
     )
     yield Draft(
         "identity",
         tuple(Claim((SquaredNorm(separate(x)), SquaredNorm(separate(x, _Q)))) for x in (ov, qk)),
-        "Rotations leave the norms, and with them the scores.",
+        "Rotations do not change the norms, and so not the scores.",
     )
     e, read = Word((w_e,)), Word((w_e.T,))
     tied = (Product((read, Inverse(_T))), Transposed(Product((_T, e))))
@@ -116,7 +117,7 @@ def _excluded(h: dict[str, Factor], g: dict[str, Factor], w_e: Factor) -> Iterat
     yield Draft(
         "counterexample",
         (Claim(tied, "!="),),
-        "Tied embeddings, `W_U = W_E^T`, do not stay tied: what reads changes with the inverse, what writes "
-        "with `T`. (Likewise norms of the stream, which divide by a length: they allow rotations at most.)",
+        "Tied embeddings, `W_U = W_E^T`, do not stay tied: the unembedding changes by the inverse, the embedding by "
+        "`T`. (Norms of the stream, which divide by a length, are invariant at most under rotations.)",
     )
-    yield Draft("identity", (Claim(turned),), "They do under rotations.")
+    yield Draft("identity", (Claim(turned),), "They do stay tied under rotations.")

@@ -1,4 +1,4 @@
-"""Biases of values, outputs and the unembedding: each a source of its own, and all of them one bias."""
+"""Biases of values, outputs and the unembedding: separate sources, and all of them together one bias."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__: list[str] = []
 logits_biases = expansion(
     "logits_biases",
     "Logits with biases",
-    "The logits of two layers with value, output and unembedding biases: each bias is a source of its own.",
+    "The logits of two layers with value, output and unembedding biases: each bias is a separate source.",
     chapter="Positions and biases",
     heads=(2, 2),
     biases=True,
@@ -56,8 +56,8 @@ def _column(expr: Expr) -> Expr:
 @result(
     "bias_collapse",
     "All biases are one bias of the logits",
-    "Where the rows of every pattern sum to one, all value and output biases together with the one of the unembedding "
-    "are one bias of the logits, the same at every token.",
+    "If the rows of every pattern sum to one, all value and output biases, together with that of the unembedding, "
+    "amount to one bias of the logits, the same for every token.",
     "Notation (no biases); own derivation",
     chapter="Positions and biases",
     heads=(2, 2),
@@ -73,12 +73,12 @@ def bias_collapse(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (*streams, Claim((target, readout_definition(frame)))),
-        "Each layer adds what its heads write, value biases inside them, and its output bias.",
+        "Each layer adds the outputs of its heads, which include the value biases, and its output bias.",
     )
     yield Draft(
         "distributing",
         (Claim((target, plus(terms))),),
-        "The sum over paths; each bias is a source of its own.",
+        "The sum over paths; each bias is a separate source.",
         complete=True,
     )
     biased = [expr for expr in terms if _from_bias(expr)]
@@ -87,20 +87,21 @@ def bias_collapse(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         tuple(Claim((Word((a, *ones.factors)), ones)) for a in (h, g)),
-        "A pattern whose rows sum to one maps the column of ones to itself, for any heads `h`, `g`.",
+        "A pattern whose rows sum to one maps the column of ones to itself, for any heads `h` and `g`.",
     )
     direct = [expr for expr in terms if not _from_bias(expr)]
     flat = [_without_patterns(expr) for expr in biased]
     yield Draft(
         "substitution",
         (Claim((target, plus([*direct, *flat]))),),
-        "So no pattern is left in a term that starts from a bias.",
+        "So no pattern remains in a term that starts from a bias.",
     )
     bias = Named("v_logits", r"v_{\mathrm{logits}}", Sum(tuple(_column(expr) for expr in flat)), flips=True)
     yield Draft(
         "collecting by composition type",
         (Claim((bias, bias.body)), Claim((target, plus([*direct, Product((ones, Transposed(bias)))])))),
-        "Every one of them is `1` times a row: one bias of the logits, and else the logits of a model without biases.",
+        "Each of them is `1` times a row: together they are one bias of the logits, and the rest are the logits of a "
+        "model without biases.",
     )
     yield _layer_by_layer(frame, bias)
 
@@ -124,5 +125,6 @@ def _layer_by_layer(frame: Frame, bias: Named) -> Draft:
     return Draft(
         "identity",
         (*claims, Claim((bias, Sum((Product((Word((read_by(frame),)), v)), b_u))))),
-        "The same bias layer by layer: each layer passes on what it is given, through every `W_OV`, and adds its own.",
+        "The same bias layer by layer: each layer passes on the previous bias, also through every `W_OV`, and adds "
+        "its own.",
     )

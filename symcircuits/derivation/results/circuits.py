@@ -24,19 +24,19 @@ Factors = tuple[Factor, ...]
 # --------------------------------------------------------------------------------------------- composition scores
 @result(
     "composition_scores",
-    "Composition scores, what they are made of and what they depend on",
-    "The three composition scores are ratios of Frobenius norms, found from small products by traces; they do not "
-    "depend on the bases inside heads, nor on rotations of the stream, and they do depend on its other bases, in "
-    "which the model is the same: scores of two models cannot be compared.",
+    "Composition scores: what they consist of and depend on",
+    "The three composition scores are ratios of Frobenius norms, computed from small products by traces; they do not "
+    "depend on the bases inside heads or on rotations of the stream, but they do depend on other changes of its "
+    "basis, which leave the model the same: scores of two models cannot be compared.",
     "Analyzing a Two-Layer Model",
     chapter="Reading circuits",
     heading="Composition scores",
     heads=(1, 1),
     conventions=(
-        "A composition score is the Frobenius norm of a product over the product of the norms; here stand the squares, "
-        "which have no roots. `Tr` is the trace, the sum of the diagonal. `T`, `R` and `S` are any invertible "
-        "matrices, `Q` is any orthogonal one; in the basis `T` what writes to the stream is multiplied with `T` and "
-        "what reads it with the inverse.",
+        "A composition score is the Frobenius norm of a product over the product of the norms; the squares are used "
+        "here because they contain no roots. `Tr` is the trace, the sum of the diagonal. `T`, `R` and `S` are any "
+        "invertible matrices, `Q` is any orthogonal one; in the basis `T`, a matrix that writes to the stream is "
+        "multiplied by `T` and one that reads from it by the inverse.",
     ),
 )
 def composition_scores(frame: Frame) -> Iterator[Draft]:
@@ -46,34 +46,35 @@ def composition_scores(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         tuple(Claim((composition_score(a, b), _by_traces(a, b))) for a, b in pairs),
-        "The squares of the scores of Q-, K- and V-composition of L1H0 with L0H0, and the same by traces: the square "
-        "of a Frobenius norm is the trace of the matrix times its transpose.",
+        "The squares of the scores of Q-, K- and V-composition of L1H0 with L0H0, and the same expressed by traces: "
+        "the square of a Frobenius norm is the trace of the matrix times its transpose.",
     )
     yield Draft(
         "identity",
         tuple(Claim((SquaredNorm(Word(a + b)), Trace(_small(a, b)))) for a, b in pairs),
-        "What is to be computed is small: the factors, taken in pairs, make matrices of size `d_head`, and none of the "
-        "size of the stream need be formed.",
+        "The computation is small: the factors, taken in pairs, give matrices of size `d_head`, and none of the size "
+        "of the stream has to be formed.",
     )
     yield Draft(
         "identity",
         tuple(Claim((composition_score(a, b), composition_score(_turned(a), _turned(b)))) for a, b in pairs),
-        "A rotation of the stream leaves the scores.",
+        "A rotation of the stream does not change the scores.",
     )
-    yield Draft("identity", tuple(_inside(h, g)), "So do other bases inside the heads, `R` for queries and keys, `S` "
-                "for values: the scores are made of `W_QK` and `W_OV`, which stay.")  # fmt: skip
+    yield Draft("identity", tuple(_inside(h, g)), "Neither do other bases inside the heads, `R` for queries and keys, "
+                                                  "`S` for values: the scores consist of `W_QK` and `W_OV`, which do "
+                                                  "not change.")  # fmt: skip
     yield Draft(
         "identity",
         (Claim((Rebased("logits", _T), Target("logits"))), Claim((Rebased("scores:L1H0", _T), Target("scores:L1H0")))),
-        "In any other basis of the stream the model is the same: same logits, same attention scores.",
+        "In any other basis of the stream, the model is the same: same logits, same attention scores.",
     )
     yield Draft(
         "counterexample",
         tuple(
             Claim((composition_score(a, b), composition_score(in_basis_t(a), in_basis_t(b))), "!=") for a, b in pairs
         ),
-        "But its composition scores are others: the ratio changes, and not only the norms. So a score is a statement "
-        "about a model in one basis, up to rotation, and scores of two models say nothing about each other.",
+        "But its composition scores are different: the ratio changes, not only the norms. So a score is a statement "
+        "about a model in one basis, up to rotation, and scores of two models cannot be compared.",
     )
 
 
@@ -144,16 +145,16 @@ def _inside(h: dict[str, Factor], g: dict[str, Factor]) -> Iterator[Claim]:
 @result(
     "eigenvalue_tricks",
     "The eigenvalues of a circuit are those of a small matrix",
-    "A product and the same factors in cyclic order have the same eigenvalues but for zeros, so that those of a "
-    "circuit of the size of the vocabulary are found from a matrix of size `d_head`.",
+    "A product and a cyclic permutation of its factors have the same eigenvalues except for zeros, so those of a "
+    "circuit of the size of the vocabulary can be computed from a matrix of size `d_head`.",
     "Working with Low-Rank Matrices",
     chapter="Reading circuits",
     heading="Eigenvalue tricks",
     heads=(1, 1),
     conventions=(
-        "`F` is the OV circuit of L0H0, from tokens to logits, and `B` the matrix of size `d_head` with its factors in "
-        "cyclic order; `Tr` is the trace, the sum of the diagonal, and so the sum of the eigenvalues. `a` and `b` are "
-        "any matrices.",
+        "`F` is the OV circuit of L0H0, from tokens to logits, and `B` the matrix of size `d_head` with its factors "
+        "permuted cyclically; `Tr` is the trace, the sum of the diagonal, and so the sum of the eigenvalues. `a` and "
+        "`b` are any matrices.",
     ),
 )
 def eigenvalue_tricks(frame: Frame) -> Iterator[Draft]:
@@ -165,22 +166,22 @@ def eigenvalue_tricks(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((f, f.body)), Claim((b, b.body))),
-        "A circuit, which has as many rows as there are tokens, and its factors in cyclic order, which make a matrix "
-        "of size `d_head`.",
+        "A circuit, which has as many rows as there are tokens, and its factors permuted cyclically, which give a "
+        "matrix of size `d_head`.",
     )
     x, y = NamedMatrix("a"), NamedMatrix("b")
     yield Draft(
         "identity",
         (Claim((Trace(Product((x, y))), Trace(Product((y, x))))),),
-        "Of two factors either may come first in a trace, whatever their shapes: both are the sum over all `i` and `j` "
-        "of `a_ij b_ji`.",
+        "In a trace of two factors, either may come first, whatever their shapes: both traces are the sum over all "
+        "`i` and `j` of `a_ij b_ji`.",
     )
     yield Draft(
         "identity",
         tuple(Claim((Trace(_power(f, n)), Trace(_power(b, n)))) for n in (1, 2, 3, 4)),
         "So the traces of all powers agree, here up to the fourth. The trace of a power is the sum of the powers of "
-        "the eigenvalues, and these sums determine the characteristic polynomial (Newton's identities): those of the "
-        "two agree up to a power of the variable.",
+        "the eigenvalues, and these sums determine the characteristic polynomial (Newton's identities): the two "
+        "polynomials agree up to a power of the variable.",
     )
     left, right = separate(reads), separate(writes)
     yield Draft(
@@ -189,9 +190,10 @@ def eigenvalue_tricks(frame: Frame) -> Iterator[Draft]:
             Claim((Product((Parentheses(left), f)), Product((b, Parentheses(left))))),
             Claim((Product((f, Parentheses(right))), Product((Parentheses(right), b)))),
         ),
-        "Eigenvectors go over into each other. Where `v` is an eigenvector of `F`, the first line says that what the "
-        "head reads of `v`, in the parentheses, is one of `B` with the same eigenvalue; where `w` is an eigenvector of "
-        "`B`, the second says it of what the head writes of `w`, and `F`. It can be zero only where the eigenvalue is.",
+        "Eigenvectors are mapped to each other. If `v` is an eigenvector of `F`, the first line says that the values "
+        "that the head reads from `v` (in parentheses) form an eigenvector of `B` with the same eigenvalue; if `w` is "
+        "an eigenvector of `B`, the second line says that the output that the head writes from `w` is an eigenvector "
+        "of `F`. Such a vector can be zero only if the eigenvalue is.",
     )
     qk, seen = (g["W_Q"].T, g["W_K"]), (w_e, w_e.T)
     virtual = (w_u, g["W_O"], g["W_V"], h["W_O"], h["W_V"], w_e)
@@ -203,12 +205,12 @@ def eigenvalue_tricks(frame: Frame) -> Iterator[Draft]:
             Claim((Trace(Word(virtual)), Trace(separate((*virtual[2:], *virtual[:2]))))),
             Claim((Trace(Word(match)), Trace(separate((h["W_V"], *seen, *qk, h["W_O"]))))),
         ),
-        "The same for the QK circuit, for a virtual head and for K-composition: cut the cycle where it is narrowest.",
+        "The same for the QK circuit, a virtual head and K-composition: the cycle is cut where it is narrowest.",
     )
     yield Draft(
         "counterexample",
         (Claim((Trace(separate((*reads, *writes))), Trace(separate((*reversed(reads), *writes)))), "!="),),
-        "Only the cyclic order may be changed: two neighbours exchanged give another trace.",
+        "Only cyclic permutations are allowed: exchanging two neighbours gives another trace.",
     )
 
 
@@ -226,8 +228,8 @@ _NOTHING = Literal((("0", "0"), ("0", "0")))
 @result(
     "frobenius_not_cyclic",
     "The Frobenius norm is not cyclic",
-    "The factors of a product may be moved in a circle inside a trace, and not inside a Frobenius norm; the norm of a "
-    "product is found from small matrices another way.",
+    "The factors of a product may be permuted cyclically in a trace, but not in a Frobenius norm; the norm of a "
+    "product is computed from small matrices in another way.",
     "Analyzing a Two-Layer Model; the correction in the comments",
     chapter="Reading circuits",
     heads=(1, 1),
@@ -243,24 +245,24 @@ def frobenius_not_cyclic(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         (Claim((SquaredNorm(Product((a, b))), Trace(small))),),
-        "The square of the norm of a product by two matrices of the size where the factors meet.",
+        "The square of the norm of a product, from two matrices whose size is the inner dimension.",
     )
     yield Draft(
         "identity",
         (Claim((Trace(separate(word)), *(Trace(separate(order)) for order in orders))),),
-        "Inside a trace the factors of K-composition may be moved in a circle.",
+        "In a trace, the factors of K-composition may be permuted cyclically.",
     )
     yield Draft(
         "counterexample",
         tuple(Claim((SquaredNorm(separate(word)), SquaredNorm(separate(order))), "!=") for order in orders),
-        "Inside a norm they may not. The first version of the paper's diagram of composition was computed so, and was "
-        "corrected: the two products on the right say how far the later head's queries are built from what the "
-        "earlier head moved, and not what composition is.",
+        "In a norm they may not. The first version of the paper's diagram of composition was computed in this way, "
+        "and was corrected: the two products on the right do not measure composition, but how far the later head's "
+        "queries are built from what the earlier head moved.",
     )
     yield Draft(
         "definition",
         (Claim((Product((_FIRST, _SECOND)), _NOTHING)), Claim((Product((_SECOND, _FIRST)), _OTHER))),
-        "The smallest example: one order gives zero, whose norm is 0, the other a matrix of norm 4; both have trace 0.",
+        "The smallest example: one order gives zero, with norm 0, the other a matrix of norm 4; both have trace 0.",
         how="exact",
     )
 
@@ -272,17 +274,18 @@ _N = Literal((("1", "-3"), ("3", "1")))
 
 @result(
     "copying",
-    "Positive eigenvalues are necessary for copying, and not sufficient",
-    "The sum of the eigenvalues of an OV circuit is its trace, the sum of what every token does to its own logit: it "
-    "is positive where every token raises itself, and all eigenvalues can be positive where a token lowers itself.",
+    "Positive eigenvalues are necessary but not sufficient for copying",
+    "The sum of the eigenvalues of an OV circuit is its trace, the sum of the effects of every token on its own "
+    "logit: it is positive if every token raises its own logit, but all eigenvalues can be positive although a token "
+    "lowers its own logit.",
     "Detecting Copying Behavior",
     chapter="Reading circuits",
     heading="Copying",
     heads=(1,),
     conventions=(
-        "`F` is the OV circuit of L0H0, from tokens to logits; an entry on its diagonal is what a token, attended to, "
-        "does to its own logit. `Tr` is the trace, the sum of the diagonal. `V` is any invertible matrix, `J` is any "
-        "matrix. The score of copying is the sum of the eigenvalues over the sum of their moduli.",
+        "`F` is the OV circuit of L0H0, from tokens to logits; an entry on its diagonal is the effect of an attended "
+        "token on its own logit. `Tr` is the trace, the sum of the diagonal. `V` is any invertible matrix, `J` is any "
+        "matrix. The copying score is the sum of the eigenvalues over the sum of their moduli.",
     ),
 )
 def copying(frame: Frame) -> Iterator[Draft]:
@@ -301,30 +304,31 @@ def copying(frame: Frame) -> Iterator[Draft]:
         "identity",
         (Claim((Trace(Product((v, j, Inverse(v)))), Trace(j))),),
         "A trace is the same in every basis. With `J` the Jordan form, which has the eigenvalues on its diagonal, it "
-        "is their sum, whether the matrix has a basis of eigenvectors or not. So where every token raises its own "
-        "logit the sum of the eigenvalues is positive, and the score with it: that is necessary.",
+        "is their sum, whether or not the matrix has a basis of eigenvectors. So if every token raises its own logit, "
+        "the sum of the eigenvalues is positive, and so is the score: the condition is necessary.",
     )
     three, two = Literal((("3",), ("2",))), Literal((("1",), ("1",)))
     yield Draft(
         "definition",
         (Claim((Product((_M, three)), three)), Claim((Product((_M, two)), Scaled("2", two)))),
-        "It is not sufficient. This matrix of two tokens has the eigenvalues 1 and 2, so that its score is 1, as large "
-        "as it can be.",
+        "It is not sufficient. This matrix of two tokens has the eigenvalues 1 and 2, so its score is 1, the largest "
+        "possible.",
         how="exact",
     )
     row, column = Literal((("1", "0"),)), Literal((("1",), ("0",)))
     yield Draft(
         "counterexample",
         (Claim((Product((row, _M, column)), Literal((("-1",),)))), Claim((Trace(_M), Number(3)))),
-        "And yet the first token lowers its own logit: the entry on the diagonal is -1. The trace is 3, as it must be, "
-        "and the second token makes up for the first. (The eigenvectors are not orthogonal.)",
+        "Yet the first token lowers its own logit: the entry on the diagonal is -1. The trace is 3, as it must be, "
+        "because the second token compensates for the first. (The eigenvectors are not orthogonal.)",
         how="exact",
     )
     ten = Literal((("10", "0"), ("0", "10")))
     yield Draft(
         "counterexample",
         (Claim((Sum((Product((_N, _N)), ten)), Scaled("2", _N))),),
-        "Nor need the score be 1 where every token raises itself: here both do, and an eigenvalue squared and 10 is "
-        "two times the eigenvalue, which makes them a complex pair of real part 1 and modulus 3.16: the score is 0.32.",
+        "Nor does the score have to be 1 if every token raises its own logit: here both do, and the square of an "
+        "eigenvalue plus 10 is twice the eigenvalue, so they are a complex pair with real part 1 and modulus 3.16: "
+        "the score is 0.32.",
         how="exact",
     )

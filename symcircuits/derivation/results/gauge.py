@@ -22,17 +22,18 @@ _TARGETS = ("stream", "scores:L0H0", "scores:L1H0", "logits")
 
 @result(
     "source_gauge",
-    "Terms by source depend on where the embedding ends and the position begins",
-    "A vector added to every token embedding and taken from every position changes no stream, score or logit, and "
-    "changes every term by source; one vector added to every row of `W_U` changes all logits of a token by the same.",
+    "Terms by source depend on the split between token and position embedding",
+    "A vector added to every token embedding and subtracted from every position changes no stream, score or logit, "
+    "but changes every term by source; a vector added to every row of `W_U` changes all logits of a token by the same "
+    "amount.",
     "own derivation",
     chapter="Positions and biases",
-    heading="Where a source begins",
+    heading="The split between sources",
     heads=(1, 1),
     options={"positions": "standard"},
     given=("rows sum to one", "one-hot tokens"),
     conventions=(
-        "`c` and `z` are any vectors and `1` is a column of ones, as long as it must be. The rows of every pattern "
+        "`c` and `z` are any vectors and `1` is a column of ones of the required length. The rows of every pattern "
         "sum to one, and so do those of the tokens `t`, which are one-hot. `C` subtracts from every row its mean. A "
         "target with `(c)` or `(z)` is that of the model with the changed matrices, run with the same patterns.",
     ),
@@ -49,19 +50,19 @@ def source_gauge(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((e, e.body)), Claim((n, n.body))),
-        "A vector is added to the embedding of every token, and taken from every row of the position embedding.",
+        "A vector is added to the embedding of every token, and subtracted from every row of the position embedding.",
     )
     yield Draft(
         "identity",
         (Claim((x, Sum((embed(), constant)))), Claim((Sum((x, n)), Sum((embed(), p))))),
-        "The tokens then start as they did and the vector, each the same; the positions make up for it.",
+        "The initial stream of every token then gains the same vector; the positions compensate for it.",
     )
     changes = (("W_E", e), ("P", n))
     yield Draft(
         "identity",
         tuple(Claim((Changed(name, "c", changes), Target(name))) for name in _TARGETS),
-        "So it is the same model: the stream, the scores of every head, from which the patterns are made, and the "
-        "logits are what they were.",
+        "So it is the same model: the stream, the scores of every head (which determine the patterns) and the logits "
+        "are unchanged.",
     )
     yield from _terms(frame, e, n, p)
     yield from _unembedding(frame, one)
@@ -92,23 +93,23 @@ def _terms(frame: Frame, e: Expr, n: Expr, p: Word) -> Iterator[Draft]:
         "distributing",
         tuple(Claim((through(x, i), Sum((word(embed(), i), constant_through(i))))) for i in every),
         "But every term that starts from the token changes, by the same row for every token (`A 1 = 1`): the direct "
-        "path, the two heads, and the virtual head. The change is as large as `c` is made.",
+        "path, the two heads, and the virtual head. The change is as large as one chooses `c`.",
     )
     yield Draft(
         "distributing",
         tuple(Claim((through(n, i), Difference(word(p, i), constant_through(i)))) for i in every),
-        "Those that start from the position change by the opposite.",
+        "Those that start from the position change by the opposite amount.",
     )
     yield Draft(
         "identity",
         tuple(Claim((through(Sum((x, n)), i), through(Sum((embed(), p)), i))) for i in every),
-        "Token and position together do not: a path, with both its sources, is a property of the model.",
+        "Token and position together do not change: a path with both its sources is a property of the model.",
     )
     yield Draft(
         "counterexample",
         tuple(Claim((SquaredNorm(word(embed(), i)), SquaredNorm(through(x, i))), "!=") for i in every),
-        "So the size of a term by source, and any ranking by it, says how the embedding was split, and nothing of the "
-        "model.",
+        "So the size of a term by source, and any ranking by it, depends on how the embedding was split, and says "
+        "nothing about the model.",
     )
     qk = Word((h["W_Q"].T, h["W_K"]))
     yield Draft(
@@ -117,13 +118,13 @@ def _terms(frame: Frame, e: Expr, n: Expr, p: Word) -> Iterator[Draft]:
             Claim((Product((x, qk, Transposed(x))), Word((*embed().factors, *qk.factors, *embed().T.factors))), "!="),
             Claim((Product((x, qk, Transposed(n))), Word((*embed().factors, *qk.factors, *p.T.factors))), "!="),
         ),
-        "The same of scores: what tokens, or a token and a position, do together changes.",
+        "The same is true of scores: the terms of two tokens, or of a token and a position, change.",
     )
     ov = Word((u.T, h["W_O"], h["W_V"]))
     yield Draft(
         "counterexample",
         (Claim((Trace(Product((ov, e))), Trace(Word((*ov.factors, embed().factors[1].T)))), "!="),),
-        "And of circuits from tokens to logits: the trace of an OV circuit, the sum of its eigenvalues, is another.",
+        "And of circuits from tokens to logits: the trace of an OV circuit, the sum of its eigenvalues, changes.",
     )
 
 
@@ -141,18 +142,18 @@ def _unembedding(frame: Frame, one: Word) -> Iterator[Draft]:
             Claim((changed, Sum((Target("logits"), Product((last, z, one.T)))))),
             Claim((Product((changed, centred)), Product((Target("logits"), centred)))),
         ),
-        "It adds one number to all logits of a token: the differences between logits stay, and with them the "
-        "probabilities; so do the logits less their mean.",
+        "It adds one number to all logits of a token: the differences between logits do not change, and neither do "
+        "the probabilities and the logits minus their mean.",
     )
     direct, new = Word((*embed().factors, w_u.T)), Product((embed(), Transposed(w)))
     yield Draft(
         "identity",
         (Claim((Product((Parentheses(new), centred)), Product((direct, centred)))),),
-        "Term by term too, here of the direct path: what a term does to a difference of logits, or to the logits less "
-        "their mean, is a property of the model.",
+        "The same is true term by term, here for the direct path: the effect of a term on a difference of logits, or "
+        "on the logits minus their mean, is a property of the model.",
     )
     yield Draft(
         "counterexample",
         (Claim((new, direct), "!="), Claim((SquaredNorm(new), SquaredNorm(direct)), "!=")),
-        "What it does to one logit is not, and neither is its norm.",
+        "Its effect on one logit is not, and neither is its norm.",
     )

@@ -10,7 +10,7 @@ __all__: list[str] = []
 logits_grouped_queries = expansion(
     "logits_grouped_queries",
     "Logits of grouped queries",
-    "The logits of heads that share their keys and values in groups, any number of heads and groups.",
+    "The logits of heads that share keys and values in groups, for any number of heads and groups.",
     chapter="Norms, MLPs and grouped queries",
     heads=(4, 4),
     groups=(2, 2),

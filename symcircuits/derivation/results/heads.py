@@ -27,7 +27,8 @@ def _result_of(h: dict[str, Factor], stream: Word, label: str) -> Named:
 @result(
     "concatenated_heads",
     "Concatenated heads times one output matrix are a sum of heads",
-    "Heads put side by side and multiplied with one output matrix are the sum of the heads, each with its block of it.",
+    "Heads placed side by side and multiplied by one output matrix give the sum of the heads, each with its block of "
+    "the matrix.",
     "Attention Heads are Independent and Additive",
     chapter="Heads",
     heading="Concatenated heads are a sum of heads",
@@ -44,8 +45,8 @@ def concatenated_heads(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "mixed product",
         (Claim((steps, whole)), Claim((Apply(whole, (embed(),)), _acts(any_head)))),
-        "A head in three steps, for any head `h`: values of every token, moved between tokens, written to the stream "
-        '(paper, "Attention Heads as Information Movement").',
+        "A head in three steps, for any head `h`: values are computed for every token, moved between tokens, and "
+        'written to the stream (paper, "Attention Heads as Information Movement").',
         how="indices",
     )
     moved = [_result_of(h, embed(), f"L0H{i}") for i, h in enumerate(heads)]
@@ -56,7 +57,7 @@ def concatenated_heads(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((w_o, blocks)),),
-        "The output matrix of the layer as one matrix: the columns that read one head's values stand together.",
+        "The output matrix of the layer as one matrix: the columns that read the values of one head are adjacent.",
     )
     products = [Product((r, Word((h["W_O"].T,)))) for r, h in zip(moved, heads, strict=True)]
     yield Draft(
@@ -68,7 +69,7 @@ def concatenated_heads(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "substitution",
         (Claim((Target("stream"), Sum((embed(), *products)), added)),),
-        "So the layer adds to the stream the sum of its heads, each with `W_OV = W_O W_V`; none sees another.",
+        "So the layer adds to the stream the sum of its heads, each with `W_OV = W_O W_V`; no head depends on another.",
         complete=True,
     )
 
@@ -88,9 +89,9 @@ def _acts(h: dict[str, Factor]) -> Word:
     given=("rows sum to one", "causal", "narrow heads"),
     names_model=False,
     conventions=(
-        "Heads `h`, `g`, `f` are any heads of three layers, `h` in the first of them, in a model with positions or "
-        "without. `M` is the causal mask, one on and below the diagonal; multiplied entry by entry it keeps what "
-        "stands there.",
+        "Heads `h`, `g`, `f` are any heads of three layers, `h` in the first of them, in a model with or without "
+        "positions. `M` is the causal mask, one on and below the diagonal; multiplied entry by entry, it keeps these "
+        "entries.",
     ),
 )
 def virtual_heads(frame: Frame) -> Iterator[Draft]:
@@ -118,8 +119,8 @@ def virtual_heads(frame: Frame) -> Iterator[Draft]:
             Claim((Word((*joined(a[1:]).factors, *one.factors)), Word((*a[1].factors, *one.factors)), one)),
             Claim((Word((*joined(a).factors, *one.factors)), one)),
         ),
-        "Rows that sum to one, `A 1 = 1`, still do in a product. (Entries that are not negative stay so, being sums "
-        "of products.)",
+        "Rows that sum to one, `A 1 = 1`, still do so in a product. (Nonnegative entries stay nonnegative, as sums of "
+        "products.)",
     )
     yield Draft(
         "identity",
@@ -135,9 +136,9 @@ def virtual_heads(frame: Frame) -> Iterator[Draft]:
 
 @result(
     "identity_heads",
-    "With identity heads the direct path is not a special case",
-    "A head whose pattern and OV matrix are the identity passes the stream on; with one in each layer every term takes "
-    "one head in each layer, and the direct path is the one that takes identity heads only.",
+    "With identity heads, the direct path is not a special case",
+    "A head whose pattern and OV matrix are the identity passes the stream on; with one in each layer, every term "
+    "takes one head in each layer, and the direct path is the term that takes only identity heads.",
     "Identity Attention Heads?",
     chapter="Heads",
     heading="Identity heads",
@@ -158,21 +159,21 @@ def identity_heads(frame: Frame) -> Iterator[Draft]:
             Claim((Apply(same, (embed(),)), embed())),
             *(Claim((Product(pair), head)) for head in heads for pair in ((head, same), (same, head))),
         ),
-        "The identity head passes on what it reads, and before or after another head it changes nothing.",
+        "The identity head passes its input on, and changes nothing before or after another head.",
         how="indices",
     )
     layers = [Sum((same, head)) for head in reversed(heads)]
     yield Draft(
         "substitution",
         (Claim((Target("logits"), Apply(Product((last, *layers, first)), (Word((t,)),)))),),
-        "A layer is then a sum over heads and nothing else: what passes it by goes through its identity head.",
+        "A layer is then just a sum over heads: the skip connection is its identity head.",
     )
     terms = [Product((last, late, early, first)) for late in (same, heads[1]) for early in (same, heads[0])]
     yield Draft(
         "distributing",
         (Claim((Target("logits"), Apply(Sum(tuple(terms)), (Word((t,)),)))),),
-        "Multiplied out, every term has one head of each layer, so that there are `(1 + H_1) (1 + H_2)` of them, here "
-        "four; their orders say how many are not identity heads.",
+        "Multiplied out, every term has one head of each layer, so there are `(1 + H_1) (1 + H_2)` of them, here "
+        "four; the order of a term is the number of heads that are not identity heads.",
     )
     paths = [(a, b) for a in (None, slots[1]) for b in (None, slots[0])]
     words = []
@@ -192,8 +193,8 @@ def identity_heads(frame: Frame) -> Iterator[Draft]:
 @result(
     "virtual_weights",
     "Virtual weights between any two components",
-    "What a component reads is the sum of what all earlier ones wrote, each through a virtual weight: the reading "
-    "matrix times the writing matrix.",
+    "The input of a component is the sum of the outputs of all earlier ones, each through a virtual weight: the "
+    "reading matrix times the writing matrix.",
     "Virtual Weights and the Residual Stream as a Communication Channel",
     chapter="Heads",
     heading="Virtual weights",
@@ -214,7 +215,7 @@ def virtual_weights(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((x1, plus([embed(), *_written(writers)]))), Claim((x2, plus([embed(), *_written([*writers, last])])))),
-        'The stream is the sum of all that was written to it; nothing is done to it between (paper, "High-Level '
+        'The stream is the sum of everything written to it, without any processing in between (paper, "High-Level '
         'Architecture").',
     )
     readers = [(x1, late[g], writers) for g in ("W_Q", "W_K", "W_V")] + [(x2, read_by(frame), [*writers, last])]
@@ -224,7 +225,7 @@ def virtual_weights(frame: Frame) -> Iterator[Draft]:
         yield Draft(
             "distributing",
             (Claim((Word((*stream.factors, reader.T)), Sum(tuple(terms)))),),
-            f"What `{reader.text}` reads: a virtual weight for each writer, none with a factor for the stream.",
+            f"What `{reader.text}` reads: a virtual weight for each writer; the stream itself adds no factor.",
         )
 
 
@@ -234,16 +235,17 @@ def _written(writers: list[tuple[dict[str, Factor], Named]]) -> list[Expr]:
 
 @result(
     "convolution",
-    "Heads that attend to fixed offsets are a convolution",
-    "Whatever reads the stream after a layer reads a sum of maps, one for each head and one for the stream that passes "
-    "by; where every pattern is a shift by a number of tokens, that sum is a convolution.",
+    "Heads that attend at fixed offsets form a convolution",
+    "Whatever reads the stream after a layer reads a sum of maps, one for each head and one for the skip connection; "
+    "if every pattern is a shift by a number of tokens, that sum is a convolution.",
     "Virtual Weights and Convolution-like Structure",
     chapter="Heads",
     heading="Generic virtual weights, and convolutions",
     heads=(3, 1),
     conventions=(
-        "`Z` moves every token on by one place: the ones stand below the diagonal. Held fixed: the attention patterns; "
-        "in a convolution they are the powers of `Z`. There is no position embedding, no layer norm and no MLP.",
+        "`Z` shifts every token by one position: its ones are just below the diagonal. Held fixed: the attention "
+        "patterns; in a convolution they are the powers of `Z`. There is no position embedding, no layer norm and no "
+        "MLP.",
     ),
 )
 def convolution(frame: Frame) -> Iterator[Draft]:
@@ -257,8 +259,8 @@ def convolution(frame: Frame) -> Iterator[Draft]:
         yield Draft(
             "mixed product",
             (Claim((Word((stream_symbol(1), read.T)), Apply(Sum(tuple(maps)), (x,)))),),
-            f"What `{read.text}` reads: its own matrix for what passes the layer by, and a virtual weight for each "
-            "head, which may be a virtual head too.",
+            f"What `{read.text}` reads: its own matrix for the skip connection, and a virtual weight for each head, "
+            "which may also be a virtual head.",
         )
     z = NamedMatrix("Z", "shift")
     shifts: list[Expr] = [Identity(), z, Product((z, z))]
@@ -267,8 +269,8 @@ def convolution(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         (Claim((Apply(kernel, (x,)), Sum(tuple(moved)))),),
-        "Where the heads attend to the token itself, to the one before and to the one before that, every token gets "
-        "the same sum over its neighbours: a convolution, whose weights are the OV matrices.",
+        "If the heads attend to the token itself, to the previous one and to the one before that, every token "
+        "receives the same sum over its neighbours: a convolution whose weights are the OV matrices.",
     )
     steps = Literal((("0", "0", "0"), ("1", "0", "0"), ("0", "1", "0")))
     column = Literal((("2",), ("3",), ("5",)))
@@ -278,12 +280,13 @@ def convolution(frame: Frame) -> Iterator[Draft]:
             Claim((Product((steps, column)), Literal((("0",), ("2",), ("3",))))),
             Claim((Product((steps, steps, column)), Literal((("0",), ("0",), ("2",))))),
         ),
-        "In numbers, `Z` for three tokens: each gets what the one before it had, and the first gets nothing.",
+        "In numbers, `Z` for three tokens: each receives the entry of the previous one, and the first receives zero.",
         how="exact",
     )
     w, v = ov[1], Word((late["W_O"], late["W_V"]))
     yield Draft(
         "mixed product",
         (Claim((Apply(Product((Tensor((z, v)), Tensor((z, w)))), (x,)), Product((z, z, x, w.T, v.T)))),),
-        "A head of a later layer that attends to the token before, after one that does: the offsets add.",
+        "A head of a later layer that attends to the previous token, after another that does the same: the offsets "
+        "add.",
     )

@@ -22,16 +22,15 @@ __all__: list[str] = []
 @result(
     "ablation",
     "Removing a head removes the terms through it",
-    "Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it; with "
-    "patterns computed anew it does not.",
+    "Removing a head while the patterns are held fixed removes exactly the terms whose path goes through it; with "
+    "recomputed patterns it does not.",
     "Term Importance Analysis; pattern-preserving ablation in the 2022 paper on induction heads",
     chapter="Interventions",
     heading="Removing a head",
     heads=(2, 2),
     conventions=(
-        "The run without a head sets what that head writes to zero and takes the patterns of all other heads "
-        "as they were. Where patterns are computed anew, they change too: that is another number, as the last "
-        "steps show.",
+        "The run without a head sets the output of that head to zero and keeps the patterns of all other heads. If "
+        "patterns are recomputed, they change too: this gives another result, as the last steps show.",
     ),
 )
 def ablation(frame: Frame) -> Iterator[Draft]:
@@ -50,7 +49,7 @@ def ablation(frame: Frame) -> Iterator[Draft]:
         yield Draft(
             "identity",
             (Claim((removed, plus(others))),),
-            f"Without {head}: a path through a head that writes nothing is zero, and no other changes.",
+            f"Without {head}: a path through a head that writes nothing is zero, and no other path changes.",
         )
         yield Draft(
             "identity",
@@ -70,34 +69,35 @@ def _patterns_anew() -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((held, kept)), Claim((anew, new))),
-        "Now the pattern of the second layer is computed anew. The smallest model: two layers of one head, every "
-        "weight the identity, two tokens in one dimension: each layer maps `x` to `x + A x`, with `A` the causal "
-        "softmax of `x x^T`. Without L0H0 the second token attends to the first with weight 0.68 where the pattern is "
-        "held, and with weight 0.5 where it is computed anew.",
+        "Now the pattern of the second layer is recomputed. The smallest model: two layers of one head, every weight "
+        "the identity, two tokens in one dimension: each layer maps `x` to `x + A x`, with `A` the causal softmax of "
+        "`x x^T`. Without L0H0, the second token attends to the first with weight 0.68 if the pattern is held fixed, "
+        "and with weight 0.5 if it is recomputed.",
         how="exact",
     )
     yield Draft(
         "counterexample",
         (Claim((anew, held), "!="),),
-        "So removing a head and letting later patterns follow does not take away the terms through it: what the head "
-        "wrote also moved the attention of later heads.",
+        "So removing a head and letting later patterns respond is not the same as removing the terms through it: the "
+        "output of the head also influenced the attention of later heads.",
         how="exact",
     )
 
 
 @result(
     "path_patching",
-    "Patching paths exchanges their terms",
-    "With the patterns held fixed, running other tokens along some paths and the own tokens along all others changes "
-    "the logits by the difference of the terms of these paths, so that effects of sets of paths add up; patching the "
-    "output of a head patches every path through it.",
+    "Patching paths replaces their terms",
+    "With the patterns held fixed, running other tokens along some paths and the original tokens along all others "
+    "changes the logits by the difference of the terms of these paths, so effects of sets of paths add up; patching "
+    "the output of a head patches every path through it.",
     "own derivation, as in Goldowsky-Dill et al. 2023",
     chapter="Interventions",
     heading="Path patching",
     heads=(2, 1),
     conventions=(
-        "`u` are the other tokens, `U` their stream, and `Y` what the head of the second layer reads where one path "
-        "is patched. `F`, `G` and `J` are the logits of three patched runs. The patterns are those of the own tokens.",
+        "`u` are the other tokens, `U` is their stream, and `Y` is what the head of the second layer reads if one "
+        "path is patched. `F`, `G` and `J` are the logits of three patched runs. The patterns are those of the "
+        "original tokens.",
     ),
 )
 def path_patching(frame: Frame) -> Iterator[Draft]:
@@ -106,7 +106,7 @@ def path_patching(frame: Frame) -> Iterator[Draft]:
     w_u, w_e_t = Word((read_by(frame).T,)), Word(x.factors[1:])
     (kept, moved), late = ([head_factors(frame, 0, i) for i in (0, 1)], head_factors(frame, 1))
     other = Named("U", "U", Product((u, w_e_t)))
-    yield Draft("definition", (Claim((other, other.body)),), "The stream of the other tokens at its start.")
+    yield Draft("definition", (Claim((other, other.body)),), "The initial stream of the other tokens.")
 
     def logits(read: Expr, clean: Expr = x) -> Product:
         """The head of the second layer reads a patched stream, the unembedding the clean one beside it."""
@@ -119,12 +119,13 @@ def path_patching(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((y, y.body)), Claim((f, f.body))),
-        "One path patched, through L0H1 and L1H0: only what L1H0 reads of L0H1 is of the other tokens.",
+        "One path is patched, the one through L0H1 and L1H0: only the output of L0H1 that L1H0 reads is that of the "
+        "other tokens.",
     )
     yield Draft(
         "identity",
         (Claim((f, _exchanged(target, [virtual], other, w_u))),),
-        "The logits change by the term of the path at the other tokens, less the same at the own.",
+        "The logits change by the term of the path for the other tokens minus the same term for the original ones.",
     )
     g = Named("G", "G", logits(Sum((other, _acts(kept, x), _acts(moved, x)))))
     j = Named("J", "J", logits(Sum((other, _acts(kept, x), _acts(moved, other)))))
@@ -135,20 +136,20 @@ def path_patching(frame: Frame) -> Iterator[Draft]:
             Claim((j, j.body, _exchanged(target, [virtual, alone], other, w_u))),
             Claim((Sum((j, target)), Sum((f, g)))),
         ),
-        "Another path, from the tokens straight to L1H0, and both: the effects add up, `J` less the logits being the "
-        "sum of the other two.",
+        "Another path, from the tokens directly to L1H0, and both paths: the effects add up, that is, `J` minus the "
+        "logits is the sum of the other two changes.",
     )
     whole = Product((Sum((x, _acts(kept, x), _acts(moved, other), _acts(late, y))), w_u))
     yield Draft(
         "identity",
         (Claim((whole, _exchanged(target, [virtual, (moved,)], other, w_u))),),
-        "Patching what L0H1 writes, for all that read it, patches both paths through it.",
+        "Patching the output of L0H1 for everything that reads it patches both paths through it.",
     )
     paths = [(), (kept,), (moved,), (late,), (kept, late), (moved, late)]
     yield Draft(
         "identity",
         (Claim((AtTokens("logits", u), _exchanged(target, paths, other, w_u))),),
-        "Patching all paths is running the other tokens, with the patterns of the own.",
+        "Patching all paths is the same as running the other tokens with the patterns of the original ones.",
     )
 
 
@@ -171,7 +172,7 @@ def _exchanged(total: Expr, paths: list[Heads], other: Expr, w_u: Word) -> Expr:
 
 @result(
     "term_importance",
-    "The term-importance algorithm cuts off the sum over paths",
+    "The term-importance algorithm truncates the sum over paths",
     "Run `n` of the paper's algorithm gives the sum of all terms that go through fewer than `n` heads, and so run "
     "`L + 1` of a model with `L` layers gives its logits.",
     "Term Importance Analysis",
@@ -179,7 +180,7 @@ def _exchanged(total: Expr, paths: list[Heads], other: Expr, w_u: Word) -> Expr:
     heading="Term importance",
     heads=(2, 1, 2),
     form="generic",
-    conventions=("`Y_l` is what layer `l` would add in a run, `X_l` the stream that it leaves; run 1 adds nothing.",),
+    conventions=("`Y_l` is what layer `l` would add in a run, `X_l` the stream after it; run 1 adds nothing.",),
 )
 def term_importance(frame: Frame) -> Iterator[Draft]:
     """Identity I21."""
@@ -197,8 +198,8 @@ def term_importance(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (*claims, Claim((ImportanceRun(2), Product((ImportanceRun(2, "X", depth), w_u))))),
-        "The algorithm, here run 2: the patterns are forced, each head's output is computed and saved, and "
-        "what is added to the stream is the output saved in the run before.",
+        "The algorithm, here run 2: the patterns are forced, each head's output is computed and saved, and the output "
+        "saved in the previous run is added to the stream.",
     )
     orders: dict[int, list[Expr]] = {}
     for term, expr in frame.terms:
@@ -211,11 +212,11 @@ def term_importance(frame: Frame) -> Iterator[Draft]:
             "identity",
             (Claim((ImportanceRun(n), plus([ImportanceRun(n - 1), *orders[n - 1]]))),),
             f"Run {n} adds to run {n - 1} every path through exactly {n - 1} of the layers: the difference of "
-            f"two runs is what order {n - 1} does.",
+            f"two runs is the sum of the terms of order {n - 1}.",
         )
     everything = plus([expr for order in sorted(orders) for expr in orders[order]])
     yield Draft(
         "collecting by composition type",
         (Claim((target, ImportanceRun(depth + 1))), Claim((target, everything))),
-        f"With {depth} layers no path goes through more than {depth} heads, so that run {depth + 1} gives the logits.",
+        f"With {depth} layers no path goes through more than {depth} heads, so run {depth + 1} gives the logits.",
     )

@@ -18,7 +18,7 @@ logits_generic = expansion(
 
 logits_two_layers = expansion(
     "logits_two_layers",
-    "Logits, three heads a layer",
+    "Logits, three heads per layer",
     "The logits of a model with two layers of three heads: all 16 terms.",
     chapter="Two layers",
     heads=(3, 3),

@@ -25,16 +25,16 @@ _TWICE = Literal((("2", "0"), ("0", "2")))
 
 @result(
     "linearity",
-    "Linear in the tokens with the patterns held fixed, and not without",
-    "With the patterns held fixed the logits are linear in the tokens; with patterns computed from the tokens they "
+    "Linear in the tokens with the patterns held fixed, and not otherwise",
+    "With the patterns held fixed, the logits are linear in the tokens; with patterns computed from the tokens they "
     "are not, as two tokens in two dimensions show.",
     "OV and QK Independence (The Freezing Attention Patterns Trick)",
     chapter="Heads",
     heading="Linear with the patterns held fixed",
     heads=(1, 1),
     conventions=(
-        "Held fixed: the attention patterns `A`, except where the text says that they are those of the tokens; no "
-        "position embedding, no layer norm and no MLP.",
+        "Held fixed: the attention patterns `A`, except where the text says that they are computed from the tokens; "
+        "no position embedding, no layer norm and no MLP.",
         "`u` and `v` are any two arrays in place of the one-hot tokens `t`, `a` and `b` any two numbers.",
     ),
 )
@@ -45,8 +45,8 @@ def linearity(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((Target("logits"), plus(terms))),),
-        "The sum over paths: with the patterns held fixed, the tokens stand in every term once, inside "
-        "`X_0 = t W_E^T`.",
+        "The sum over paths: with the patterns held fixed, the tokens occur once in every term, inside `X_0 = t "
+        "W_E^T`.",
         complete=True,
     )
     at_u = plus([_replaced(expr, u) for expr in terms])
@@ -67,17 +67,16 @@ def _not_linear() -> Iterator[Draft]:
     yield Draft(
         "definition",
         tuple(f),
-        "Now the patterns are those of the tokens. The smallest model: one layer, one head, every weight the "
-        "identity, two tokens in two dimensions: `f` maps `x` to `x + A x`, with `A` the causal softmax of "
-        "`x x^T`.",
+        "Now the patterns are computed from the tokens. The smallest model: one layer, one head, every weight the "
+        "identity, two tokens in two dimensions: `f` maps `x` to `x + A x`, with `A` the causal softmax of `x x^T`.",
         how="exact",
     )
     doubled = Scaled("2", TinyModel(_X))
     yield Draft(
         "counterexample",
         (Claim((TinyModel(_TWICE), doubled), "!="),),
-        "It is not linear: twice the tokens do not give twice the result, since the second token then attends "
-        "to itself more strongly.",
+        "It is not linear: twice the tokens do not give twice the result, because the second token then attends to "
+        "itself more strongly.",
         how="exact",
     )
     yield Draft(

@@ -50,16 +50,17 @@ _MLP_LETTERS: dict[str, str | Callable[[Run], Array]] = {
 @result(
     "mlp",
     "MLPs in the expansion",
-    "The pre-activations of an MLP are a sum over the same paths as the logits, and so is what its activations do to "
-    "the logits; the GeLU between does not expand.",
+    "The pre-activations of an MLP are a sum over the same paths as the logits, and the logits are linear in its "
+    "activations; the GeLU in between does not expand.",
     "Additional Intuition: MLP Layers",
     chapter="Norms, MLPs and grouped queries",
     heading="MLPs",
-    summary="MLPs in the expansion: what they read and write expands, the GeLU between does not.",
+    summary="MLPs in the expansion: their input and output expand, the GeLU in between does not.",
     heads=(2,),
     conventions=(
-        "`W_I` and `W_M` are the matrices by which the MLP reads the stream and writes to it, `m` its activations, "
-        "one row for each token. Held fixed: the attention patterns. There is no position embedding and no layer norm.",
+        "`W_I` and `W_M` are the matrices with which the MLP reads from the stream and writes to it, `m` its "
+        "activations, one row for each token. Held fixed: the attention patterns. There is no position embedding and "
+        "no layer norm.",
     ),
     real_model=RealModel("a model with a GeLU MLP and softmax patterns", {"mlps": True}, _MLP_LETTERS),
 )
@@ -80,35 +81,35 @@ def mlp(frame: Frame) -> Iterator[Draft]:
             Claim((Target("logits"), paths(_word(w_u)))),
             Claim((Product((x1, Transposed(w_i))), paths(w_i))),
         ),
-        "The pre-activations, after one layer of heads, have the form of the logits, `W_I` in the place of `W_U`.",
+        "The pre-activations, after one layer of heads, have the form of the logits, with `W_I` in place of `W_U`.",
     )
     written = Product((Sum((x1, Product((m, Transposed(w_m))))), _word(w_u.T)))
     direct = Product((m, Transposed(Product((_word(w_u), w_m)))))
     yield Draft(
         "distributing",
         (Claim((written, Sum((Target("logits"), direct)))),),
-        "What the MLP adds to the stream is one more source, linear in its activations, by the matrix `W_U W_M`.",
+        "The output of the MLP is one more source; its term is linear in the activations, with the matrix `W_U W_M`.",
     )
     yield Draft(
         "identity",
         (Claim((ModelLogits(), Sum((*paths(_word(w_u)).terms, direct)))),),
-        "So it is in a transformer: the sum is what a model with an MLP computes, with the patterns and the "
-        "activations of its own run held fixed.",
+        "In a transformer: the sum equals the logits of a model with an MLP, with the patterns and the activations of "
+        "its own run held fixed.",
         how="model",
     )
     yield Draft(
         "counterexample",
         (Claim((Elementwise("gelu", _TWO), Scaled("2", Elementwise("gelu", _ONE))), "!="),),
-        "Between the two stands the GeLU, which is not additive, already for a sum of two equal parts: no sum over "
-        "paths goes through it.",
+        "Between the two is the GeLU, which is not additive, not even for a sum of two equal parts: no sum over paths "
+        "goes through it.",
         how="exact",
     )
 
 
 logits_mlps = expansion(
     "logits_mlps",
-    "Logits, what MLPs write as sources",
-    "The logits of two layers with layer norms and MLPs: what an MLP writes is a source of its own.",
+    "Logits with MLP outputs as sources",
+    "The logits of two layers with layer norms and MLPs: the output of each MLP is a separate source.",
     chapter="Norms, MLPs and grouped queries",
     heads=(2, 2),
     norm="LN",
@@ -119,7 +120,7 @@ logits_mlps = expansion(
 logits_parallel_blocks = expansion(
     "logits_parallel_blocks",
     "Logits of parallel blocks",
-    "The logits of parallel blocks, whose MLPs read what their heads read: the same expansion, other MLP outputs.",
+    "The logits of parallel blocks, whose MLPs and heads read the same input: the same expansion, other MLP outputs.",
     chapter="Norms, MLPs and grouped queries",
     heads=(2, 2),
     norm="RMS",
@@ -132,7 +133,7 @@ logits_parallel_blocks = expansion(
 logits_multipliers = expansion(
     "logits_multipliers",
     "Logits with multipliers",
-    "The logits of two layers of any number of heads, with multipliers of the embedding, the layers and the logits.",
+    "The logits of two layers of any number of heads, with multipliers for the embedding, the layers and the logits.",
     chapter="Norms, MLPs and grouped queries",
     heads=(2, 2),
     biases=["b_O"],

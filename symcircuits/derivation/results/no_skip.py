@@ -1,4 +1,4 @@
-"""Attention without the residual stream beside it: every path takes a head in each layer."""
+"""Attention layers without skip connections: every path takes a head in each layer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__: list[str] = []
 
 @result(
     "without_skip",
-    "Without the residual stream only the paths of full length are left",
-    "Layers of attention with nothing passing them by are a sum over paths that take a head in every layer, and one "
+    "Without the residual stream, only paths of full length remain",
+    "Attention layers without skip connections are a sum over paths that take a head in every layer, plus one "
     "constant row for all biases; these paths are the terms of the highest order of the model with the stream.",
     "Virtual Attention Heads; Dong et al. 2021, Theorem 2.1",
     chapter="Two layers",
@@ -27,7 +27,7 @@ __all__: list[str] = []
     heads=(2, 2),
     given=("rows sum to one",),
     conventions=(
-        "`Y_1` and `Y_2` are the outputs of two layers of two heads without a stream beside them; the vectors `bold c` "
+        "`Y_1` and `Y_2` are the outputs of two layers of two heads without skip connections; the vectors `bold c` "
         "and `bold z` are the biases of the layers, and `1` is the column of ones.",
     ),
 )
@@ -44,7 +44,7 @@ def without_skip(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((y1, y1.body)), Claim((y2, y2.body))),
-        "Two layers, each the sum of its heads and a bias, without what it read.",
+        "Two layers, each the sum of its heads and a bias, without its input.",
     )
     pairs = [(g, h) for g in second for h in first]
     paths = [Word((g["A"], h["A"], *x.factors, h["W_V"].T, h["W_O"].T, g["W_V"].T, g["W_O"].T)) for g, h in pairs]
@@ -53,22 +53,24 @@ def without_skip(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((y2, Sum((*paths, *through, Product((one, Transposed(c))))))),),
-        "Multiplied out: a term for every pair of heads, and what the heads make of the bias before them.",
+        "Multiplied out: a term for every pair of heads, and the terms of the first layer's bias through the heads of "
+        "the second.",
     )
     row = Sum((*(Product((Transposed(b), w)) for w in ov), Transposed(c)))
     yield Draft(
         "identity",
         (Claim((y2, Sum((*paths, Product((one, Parentheses(row))))))),),
-        "Rows that sum to one pass a constant row on as it is, `A 1 = 1`: all biases are one row, the same for every "
-        "token, and one path for every pair of heads is left, each with a pattern whose rows sum to one.",
+        "Patterns whose rows sum to one pass a constant row on unchanged, `A 1 = 1`: all biases amount to one row, "
+        "the same for every token, and one path for every pair of heads remains, each with a pattern whose rows sum "
+        "to one.",
     )
     u = Word((read_by(frame).T,))
     highest = [expr for term, expr in frame.terms if term.order == 2]
     yield Draft(
         "distributing",
         (Claim((Product((Parentheses(Sum(tuple(paths))), u)), plus(highest))),),
-        "In the model with the stream the same paths are the terms of order 2, the last of 3 orders; it keeps the "
-        "others too, and so does not lose what its tokens were.",
+        "In the model with the stream, the same paths are the terms of order 2, the last of 3 orders; that model "
+        "keeps the others too, and so does not lose the identity of its tokens.",
     )
 
 

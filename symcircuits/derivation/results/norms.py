@@ -1,4 +1,4 @@
-"""Norms: what folds into the weights, and the scale that stays."""
+"""Norms: what folds into the weights, and the scale that does not."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ _NORM_LETTERS = {
 @result(
     "layer_norm",
     "Layer norm in the expansion",
-    "With the scale of every token held fixed, layer norm keeps the expansion: centring and gain fold into what reads "
-    "the stream, the scale stays as `D_l` on the source side of the pattern.",
+    "With the scale of every token held fixed, the expansion also applies with layer norm: centring and gain fold "
+    "into the matrices that read the stream, and the scale remains as `D_l` on the source side of the pattern.",
     "Handling Layer Normalization",
     chapter="Norms, MLPs and grouped queries",
     heading="Layer norm",
-    summary="Layer norm in the expansion: what folds, and the scale that stays on the source side.",
+    summary="Layer norm in the expansion: what folds into weights, and the scale that stays on the source side.",
     heads=(1, 1),
     given=("rows sum to one",),
     conventions=(
-        "Held fixed: the attention patterns and, of every norm, the scale of each token: `D_l` is diagonal, "
-        "`1/sqrt(v + eps)` with `v` the variance of each token before layer `l` and `eps` the epsilon of the norm, and "
-        "`D_f` that of the norm before the unembedding. `C` subtracts from every row its mean, `G` is diagonal, the "
-        "gain, and `b_N` the bias of a norm. Terms through different norms carry different scales, so that their sizes "
-        "are not comparable. Scores stand without their score scale. There is no position embedding and no MLP.",
+        "Held fixed: the attention patterns and, of every norm, the scale of each token: `D_l` is diagonal, `1/sqrt(v "
+        "+ eps)` with `v` the variance of each token before layer `l` and `eps` the epsilon of the norm, and `D_f` "
+        "that of the norm before the unembedding. `C` subtracts from every row its mean, `G` is the diagonal gain, "
+        "and `b_N` is the bias of a norm. Terms through different norms carry different scales, so their sizes are "
+        "not comparable. Scores are written without their scale. There is no position embedding and no MLP.",
     ),
     real_model=RealModel("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
 )
@@ -67,9 +67,10 @@ def layer_norm(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((Elementwise("LN", _X), Product((_D, _X, _CENTRE)))),),
-        "Layer norm is a product: subtract the mean of every row, which multiplies with `C` on the right, divide every "
-        "row by `sqrt(v + eps)`, with `v` its variance, which multiplies with `D` on the left. Here for two tokens in "
-        "three dimensions and any epsilon, from the definition; then comes the gain, on the right.",
+        "Layer norm is a product: subtracting the mean of every row multiplies by `C` on the right, and dividing "
+        "every row by `sqrt(v + eps)`, with `v` its variance, multiplies by `D` on the left. Here this is computed "
+        "from the definition for two tokens in three dimensions and any epsilon; the gain then multiplies on the "
+        "right.",
         how="exact",
     )
     projection = (Claim((_C, Transposed(_C))), Claim((_C, Product((_C, _C)))))
@@ -85,8 +86,8 @@ def _not_folded(h: dict[str, Factor]) -> Draft:
     return Draft(
         "counterexample",
         (Claim((Product((a, d)), Product((d, a))), "!="), Claim((Product((a, d, ones)), ones), "!=")),
-        "The scale does not pass through a pattern: it belongs to the source side. And a constant source is no longer "
-        "the same at every token, so that biases do not collapse into one.",
+        "The scale does not commute with a pattern: it belongs to the source side. Moreover, a constant source then "
+        "differs between tokens, so biases do not collapse into one.",
     )
 
 
@@ -95,21 +96,24 @@ def _ones() -> Word:
 
 
 def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
-    """Gain, centring and the bias of a norm, into a head that reads what comes out of it."""
+    """Gain, centring and the bias of a norm, folded into a head that reads its output."""
     x, v, g, d = embed(), _word(h["W_V"]), NamedMatrix("G", "diagonal"), NamedMatrix("D_1", "diagonal")
     folded = Product((v, g, _C))
     yield Draft(
         "identity",
         (Claim((Product((d, x, _C, g, v.T)), Product((d, x, Transposed(folded))))),),
-        "Centring and gain fold into what reads the stream: first the gain, then the centring, on the reading side.",
+        "Centring and gain fold into the matrix that reads the stream: first the gain, then the centring, on the "
+        "reading side.",
     )
-    yield Draft("counterexample", (Claim((folded, Product((v, _C, g))), "!="),), "The other order is another matrix.")
+    yield Draft(
+        "counterexample", (Claim((folded, Product((v, _C, g))), "!="),), "The other order gives another matrix."
+    )
     b, a, ov = NamedMatrix("b_N", flips=True), _word(h["A"]), _word(h["W_O"], h["W_V"])
     moved = Product((a, _ones(), Transposed(b), ov.T))
     yield Draft(
         "identity",
         (Claim((moved, Product((_ones(), Transposed(Product((ov, b))))))),),
-        "The bias of the norm is a source like a value bias, `W_OV` times it; it is left out below.",
+        "The bias of the norm is a source like a value bias, multiplied by `W_OV`; it is left out below.",
     )
 
 
@@ -130,7 +134,7 @@ def _two_layers(frame: Frame) -> Iterator[Draft]:
         "definition",
         tuple(Claim((name, name.body)) for name in (y1, y2, y, *fold, last)),
         "Two layers of one head, each with a norm before it, and a norm before the unembedding; `Y` are the logits. "
-        "`V_1`, `V_2`, `V_f` are the matrices with gain and centring folded in.",
+        "`V_1`, `V_2` and `V_f` are the matrices with gain and centring folded in.",
     )
     v = [Transposed(f) for f in (*fold, last)]
     terms: list[Expr] = [
@@ -142,13 +146,14 @@ def _two_layers(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((y, Sum(tuple(terms)))),),
-        "The same paths as without norms: `A` becomes `A D_l`, what reads is folded, and `D_f` stands before all.",
+        "The same paths as without norms: `A` becomes `A D_l`, reading matrices are folded, and `D_f` multiplies "
+        "everything from the left.",
     )
     yield Draft(
         "identity",
         (Claim((ModelLogits(), Sum(tuple(terms)))),),
-        "So it is in a transformer: the sum is what a model with layer norms computes, with the patterns and the "
-        "scales of its own run held fixed.",
+        "In a transformer: the sum equals the logits of a model with layer norms, with the patterns and the scales of "
+        "its own run held fixed.",
         how="model",
     )
     yield _normed_scores(heads[1], d[1], g[1], y1)
@@ -163,14 +168,14 @@ def _normed_scores(head: dict[str, Factor], d: NamedMatrix, g: NamedMatrix, y1: 
     return Draft(
         "identity",
         (Claim((raw, Product((d, y1, *qk.factors, Transposed(y1), d)))),),
-        "Scores: the scale of the query on the left, that of the key on the right, the rest folds into `W_QK`.",
+        "Scores: the scale of the query is on the left, that of the key on the right, and the rest folds into `W_QK`.",
     )
 
 
 logits_layer_norm = expansion(
     "logits_layer_norm",
     "Logits through layer norms",
-    "The logits of two layers of any number of heads through layer norms, the scale of every token held fixed.",
+    "The logits of two layers of any number of heads through layer norms, with the scale of every token held fixed.",
     chapter="Norms, MLPs and grouped queries",
     heads=(2, 2),
     norm="LN",
@@ -181,7 +186,7 @@ logits_layer_norm = expansion(
 scores_layer_norm = expansion(
     "scores_layer_norm",
     "Scores through layer norms",
-    "The scores of a second-layer head through layer norms: the scale of the query left, that of the key right.",
+    "The scores of a second-layer head through layer norms: the query's scale on the left, the key's on the right.",
     chapter="Norms, MLPs and grouped queries",
     heads=(2, 2),
     target="scores:L1H0",
@@ -192,7 +197,7 @@ scores_layer_norm = expansion(
 scores_normed_queries = expansion(
     "scores_normed_queries",
     "Scores with normed queries and keys",
-    "The scores of a second-layer head whose queries and keys are normed, with their biases.",
+    "The scores of a second-layer head with normed queries and keys and their biases.",
     chapter="Norms, MLPs and grouped queries",
     heads=(2, 2),
     target="scores:L1H0",

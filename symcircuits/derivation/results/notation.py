@@ -19,18 +19,18 @@ __all__: list[str] = []
 @result(
     "tensor_product",
     "The tensor product of a pattern and a matrix",
-    "A pattern times a matrix is one map of streams: the pattern moves rows between tokens, the matrix changes what "
-    "stands in each. Such maps add, and multiply slot by slot; on the rows of the stream written one after the other "
-    "the map is a Kronecker product.",
+    "The tensor product of a pattern and a matrix is one map on streams: the pattern moves rows between tokens, and "
+    "the matrix changes each row. Such maps add, and they multiply slot by slot; on the stream written as one column, "
+    "row after row, the map is a Kronecker product.",
     "Notation: Tensor Product / Kronecker Product Notation",
     chapter="The tensor product",
     heading="How a map acts",
     heads=(1, 1),
     names_model=False,
     conventions=(
-        "`h` and `g` are any heads, `g` in a later layer than `h`, in a model with positions or without. In kron(a, b) "
-        "every entry of a stands as that entry times b; vec puts the rows of a matrix, or its columns, into one "
-        "column. In NumPy the map is A[:, :, None, None] * W[None, None, :, :].",
+        "`h` and `g` are any heads, `g` in a later layer than `h`, in a model with or without positions. In kron(a, "
+        "b) every entry of a is replaced by that entry times b; vec writes the rows of a matrix, or its columns, as "
+        "one column. In NumPy the map is A[:, :, None, None] * W[None, None, :, :].",
     ),
 )
 def tensor_product(frame: Frame) -> Iterator[Draft]:
@@ -47,15 +47,15 @@ def tensor_product(frame: Frame) -> Iterator[Draft]:
             Claim((Apply(across, (x,)), Word((*a.factors, *x.factors)))),
             Claim((Product((across, within)), Product((within, across)), Tensor((a, w)))),
         ),
-        "With the identity in one slot it acts on every token alone, or between tokens alone; the two commute, and one "
-        "after the other they are the whole map.",
+        "With the identity in one slot, it acts only within each token or only between tokens; the two commute, and "
+        "their product is the whole map.",
         how="indices",
     )
     both = Word((*b.factors, *x.factors, *v.T.factors))
     yield Draft(
         "distributing",
         (Claim((Apply(Sum((Tensor((a, w)), Tensor((b, v)))), (x,)), Sum((acted, both)))),),
-        "A sum of maps is the sum of what they do.",
+        "A sum of maps acts as the sum of their results.",
     )
     yield Draft(
         "identity",
@@ -63,6 +63,6 @@ def tensor_product(frame: Frame) -> Iterator[Draft]:
             Claim((Product((Kronecker(a, w), Vectorised(x))), Vectorised(acted))),
             Claim((Product((Kronecker(w, a), Vectorised(x, "columns"))), Vectorised(acted, "columns"))),
         ),
-        "As a matrix it is the Kronecker product, in this order where rows stand one after the other, and in the other "
-        "order where columns do.",
+        "As a matrix it is the Kronecker product, in this order if rows are written one after the other, and in the "
+        "other order if columns are.",
     )

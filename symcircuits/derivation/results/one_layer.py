@@ -32,7 +32,7 @@ zero_layers = expansion(
 one_layer = expansion(
     "one_layer",
     "One layer of three heads",
-    "The logits of one layer of three heads: the direct path and one term a head.",
+    "The logits of one layer of three heads: the direct path and one term per head.",
     chapter="Zero and one layer",
     heads=(3,),
     form="enumerated",
@@ -64,9 +64,9 @@ _W_U = 'paper, "One-Layer Attention-Only Transformers": "Splitting Attention Hea
 
 @result(
     "qk_and_ov_circuits",
-    "One layer is made of two circuits a head",
-    "One layer: the tokens decide through the QK circuit `W_E^T W_QK W_E` where a head attends, and through the "
-    "OV circuit `W_U W_OV W_E` what it does to the logits.",
+    "One layer consists of two circuits per head",
+    "In one layer, the tokens determine through the QK circuit `W_E^T W_QK W_E` where a head attends, and through the "
+    "OV circuit `W_U W_OV W_E` how it changes the logits.",
     "Splitting Attention Head terms into QK and OV circuits",
     chapter="Zero and one layer",
     heading="QK and OV circuits",
@@ -104,10 +104,11 @@ def qk_and_ov_circuits(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "substitution",
         (Claim((target, Sum(tuple(terms)))),),
-        "The logits: what token a source adds is a row of the direct or of an OV circuit, weighted by the patterns.",
+        "The logits: each source token contributes a row of the direct path or of an OV circuit, weighted by the "
+        "patterns.",
     )
     yield Draft(
         "substitution",
         tuple(scores),
-        "The scores, from which mask and softmax make the pattern `A`: entries of the QK circuits at two tokens.",
+        "The scores, from which mask and softmax compute the pattern `A`: entries of the QK circuits at two tokens.",
     )

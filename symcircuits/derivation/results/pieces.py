@@ -25,9 +25,9 @@ __all__: list[str] = []
     heading="What a head reads and writes",
     heads=(1,),
     conventions=(
-        "`W` is a matrix with a singular value decomposition, as every OV matrix of real numbers is: `P` and `Q` are "
-        "orthogonal, `D` is diagonal, and their columns are the left and the right singular vectors; it acts on rows "
-        "by its transpose.",
+        "`W` is a matrix with a singular value decomposition, which every real OV matrix has: `P` and `Q` are "
+        "orthogonal, `D` is diagonal, and the columns of `P` and `Q` are the left and the right singular vectors; `W` "
+        "acts on rows by its transpose.",
     ),
 )
 def singular_vectors(frame: Frame) -> Iterator[Draft]:
@@ -43,24 +43,25 @@ def singular_vectors(frame: Frame) -> Iterator[Draft]:
             Claim((Product((Transposed(w), p)), Product((q, d)))),
             Claim((Product((Transposed(w), w, q)), Product((q, d, d)))),
         ),
-        "Right singular vectors go to left ones, times the singular values, and back; they are the eigenvectors of "
-        "the transpose times the matrix, with the squares as eigenvalues.",
+        "The matrix maps right singular vectors to left ones, times the singular values, and its transpose maps them "
+        "back; right singular vectors are the eigenvectors of the transpose times the matrix, with the squared "
+        "singular values as eigenvalues.",
     )
     read = Parentheses(Product((a, x, q)))
     yield Draft(
         "identity",
         (Claim((Product((a, x, Transposed(w))), Product((read, d, Transposed(p))))),),
-        "So of what the pattern brings the head reads the coordinates along the right singular vectors, in the "
-        "parentheses, and writes multiples of the left ones. Where a singular value is zero nothing is read, and "
-        "nothing is written: at most `d_head` others are left.",
+        "So the head reads the coordinates of the moved stream along the right singular vectors (in parentheses), and "
+        "writes multiples of the left ones. Directions with singular value zero are neither read nor written: at most "
+        "`d_head` others remain.",
     )
 
 
 @result(
     "singular_pieces",
-    "A term is a sum of pieces of rank one",
-    "Each singular value of a QK or OV matrix is a piece of every term that the matrix stands in: scores are sums of "
-    "products of two numbers, one of the query and one of the key, and at most `d_head` pieces make a term.",
+    "A term is a sum of rank-one pieces",
+    "Each singular value of a QK or OV matrix gives a piece of every term that contains the matrix: scores are sums "
+    "of products of two numbers, one from the query and one from the key, and a term has at most `d_head` pieces.",
     "own derivation, as in Merullo et al. 2024 and Franco and Crovella 2024",
     chapter="Reading circuits",
     heading="Terms by singular values",
@@ -68,8 +69,8 @@ def singular_vectors(frame: Frame) -> Iterator[Draft]:
     options={"scale": False},
     conventions=(
         "`a_1` and `a_2` are two singular values, `bold u` and `bold p` left, `bold v` and `bold q` right singular "
-        "vectors; more are added in the same way. Orthogonality is not used: any sum of products of a column and a row "
-        "will do. Scores stand without a scale.",
+        "vectors; more are added in the same way. Orthogonality is not used: the result applies to any sum of "
+        "products of a column and a row. Scores are written without a scale.",
     ),
 )
 def singular_pieces(frame: Frame) -> Iterator[Draft]:
@@ -79,7 +80,7 @@ def singular_pieces(frame: Frame) -> Iterator[Draft]:
     w = Named("W", "W", Sum(tuple(pieces)))
     h, x, w_u = head_factors(frame, 0), embed(), Word((read_by(frame),))
     a, ov = Word((h["A"],)), Word((h["W_O"], h["W_V"]))
-    yield Draft("definition", (Claim((w, w.body)),), "A matrix of two singular values.")
+    yield Draft("definition", (Claim((w, w.body)),), "A matrix with two singular values.")
 
     def each(left: Expr, right: tuple[Expr, ...]) -> Sum:
         """Two pieces; ``right`` is what stands behind the row of each, transposed in the pieces."""
@@ -96,7 +97,7 @@ def singular_pieces(frame: Frame) -> Iterator[Draft]:
             Claim((Product((x, w, Transposed(moved))), each(x, (moved,)))),
         ),
         "As the QK matrix of a head: the scores of the tokens, and the term of K-composition with an earlier head. "
-        "Each piece is a number of the query times a number of the key.",
+        "Each piece is a number from the query times a number from the key.",
     )
     acted = Sum(tuple(
         Scaled(name, Product((Parentheses(Product((a, x, other))), Transposed(Product((w_u, one))))))
@@ -105,22 +106,23 @@ def singular_pieces(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((Product((a, x, Transposed(w), w_u.T)), acted)),),
-        "As the OV matrix of a head, in the logits: how much of a right singular vector every token gets, times what "
-        "the left one does to the logits.",
+        "As the OV matrix of a head, in the logits: the component of the moved stream along a right singular vector, "
+        "for each token, times the effect of the left one on the logits.",
     )
     yield Draft(
         "identity",
         tuple(Claim((Rank(Product((Parentheses(Product((x, one))), Transposed(Product((x, other)))))), Number(1)), "<=")
               for one, other in ((u, v), (p, q))),
-        "Every piece has rank one, or none.",
+        "Every piece has rank at most one.",
     )  # fmt: skip
 
 
 @result(
     "talking_heads",
     "Talking heads are heads with mixed matrices",
-    "Mixing the patterns of the heads of a layer after the softmax is the same as mixing their OV matrices, and mixing "
-    "their scores before it the same as mixing their QK matrices; the mixed matrices have a larger rank.",
+    "Mixing the patterns of the heads of a layer after the softmax is the same as mixing their OV matrices, and "
+    "mixing their scores before the softmax is the same as mixing their QK matrices; the mixed matrices have a larger "
+    "rank.",
     "Related Work: Recent Architectural Changes; Shazeer et al. 2020",
     chapter="Heads",
     heading="Talking heads",
@@ -128,8 +130,8 @@ def singular_pieces(frame: Frame) -> Iterator[Draft]:
     options={"scale": False},
     given=("narrow heads",),
     conventions=(
-        "`a_1`, `a_2`, `b_1` and `b_2` are any numbers, the weights with which two heads are mixed. Scores stand "
-        "without a scale.",
+        "`a_1`, `a_2`, `b_1` and `b_2` are any numbers, the weights with which two heads are mixed. Scores are "
+        "written without a scale.",
     ),
 )
 def talking_heads(frame: Frame) -> Iterator[Draft]:
@@ -147,7 +149,7 @@ def talking_heads(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         tuple(Claim((pattern, pattern.body)) for pattern in patterns),
-        "The pattern of each head is mixed from those of both, after the softmax.",
+        "The pattern of each head is a mixture of both patterns, after the softmax.",
     )
     values = [mixed((f"a_{n}", f"b_{n}"), ov) for n in (1, 2)]
     unmixed = Sum(tuple(Product((pattern, x, Transposed(w))) for pattern, w in zip(a, values, strict=True)))
@@ -155,15 +157,15 @@ def talking_heads(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         (Claim((written, unmixed)),),
-        "What the layer writes is what heads with the patterns as they were write, each with a mixture of the OV "
-        "matrices. So all results of this book hold, with these matrices in the place of `W_OV`.",
+        "The output of the layer is that of heads with the original patterns, each with a mixture of the OV matrices. "
+        "So all results of this book apply, with these matrices in place of `W_OV`.",
     )
     scores = [Target(f"scores:L0H{i}") for i in (0, 1)]
     weighted = mixed(("a_1", "a_2"), qk)
     yield Draft(
         "identity",
         (Claim((Sum((Scaled("a_1", scores[0]), Scaled("a_2", scores[1]))), Product((x, weighted, x.T)))),),
-        "Scores that are mixed before the softmax are those of one mixed QK matrix.",
+        "Scores that are mixed before the softmax are the scores of one mixed QK matrix.",
     )
     yield Draft(
         "identity",
@@ -173,5 +175,5 @@ def talking_heads(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "counterexample",
         tuple(Claim((Rank(m), HeadWidth()), "!=") for m in (values[0], weighted)),
-        "It does not fit into those of one: no single head of this width has such a matrix.",
+        "It does not fit into the dimensions of one: no single head of this width has such a matrix.",
     )

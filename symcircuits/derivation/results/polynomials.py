@@ -20,17 +20,17 @@ __all__: list[str] = []
 @result(
     "bilinear_mlp",
     "A bilinear MLP is a sum over pairs of paths",
-    "What a bilinear MLP writes is a sum over ordered pairs of the paths that it reads, so that nothing of it is held "
+    "The output of a bilinear MLP is a sum over ordered pairs of the paths that it reads, so no part of it is held "
     "fixed.",
     "Additional Intuition: MLP Layers",
     chapter="Nothing held fixed",
     heading="Bilinear MLPs",
-    summary="A bilinear MLP in the expansion: a sum over ordered pairs of what it reads, nothing held fixed.",
+    summary="A bilinear MLP in the expansion: a sum over ordered pairs of paths, with nothing held fixed.",
     heads=(1,),
     conventions=(
-        "`W_I`, `W_G` and `W_M` are the matrices by which the MLP reads the stream, once straight and once for its "
-        "gate, and writes to it. The dot in a circle, a small o in plain text, is the product entry by entry. Held "
-        "fixed: the attention patterns. There is no position embedding and no layer norm.",
+        "`W_I`, `W_G` and `W_M` are the matrices with which the MLP reads the stream directly, reads it for its gate, "
+        "and writes to it. The dot in a circle, a small o in plain text, is the product entry by entry. Held fixed: "
+        "the attention patterns. There is no position embedding and no layer norm.",
     ),
     real_model=RealModel(
         "a model with a bilinear MLP and softmax patterns",
@@ -52,7 +52,7 @@ def bilinear_mlp(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((y, y.body)), Claim((Named("m", "m", inside), inside))),
-        "The MLP reads the stream after the head twice, and multiplies what it reads, entry by entry.",
+        "The MLP reads the stream after the head twice, and multiplies the two results entry by entry.",
     )
     pairs = [Entrywise(_read(a, w_i), _read(b, w_g)) for a, b in product(paths, repeat=2)]
     yield Draft(
@@ -66,15 +66,15 @@ def bilinear_mlp(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         (Claim((inside, swapped)), Claim((both, Sum((pairs[2], Entrywise(_read(b, w_g), _read(a, w_i))))))),
-        "It is the same with the two matrices exchanged, so that only the sum of a pair and its mirror image counts: "
-        "of `S` paths `S (S + 1) / 2` such sums.",
+        "It is the same with the two matrices exchanged, so only the sum of a pair and its mirror image matters: for "
+        "`S` paths there are `S (S + 1) / 2` such sums.",
     )
     written: list[Expr] = [Product((pair, Transposed(w_m), w_u)) for pair in pairs]
     yield Draft(
         "identity",
         (Claim((ModelLogits(), Sum((*(Product((path, w_u)) for path in paths), *written)))),),
-        "So it is in a transformer: two paths that do not enter the MLP, and four pairs that do, are what a model "
-        "with a bilinear MLP computes.",
+        "In a transformer: two paths that do not enter the MLP and four pairs that do add up to the logits of a model "
+        "with a bilinear MLP.",
         how="model",
     )
     yield from _quadratic(y, w_i, w_g)
@@ -99,7 +99,7 @@ def _read(x: Expr, w: NamedMatrix) -> Product:
 @result(
     "attention_without_softmax",
     "Attention without softmax is a sum over triples of paths",
-    "Where the pattern is the masked scores themselves, what a head writes is a sum over triples of the paths that it "
+    "If the pattern is the masked scores themselves, the output of a head is a sum over triples of the paths that it "
     "reads: one for the query, one for the key, one for the value; nothing is held fixed.",
     "Attention Heads as Information Movement",
     chapter="Nothing held fixed",
@@ -107,9 +107,9 @@ def _read(x: Expr, w: NamedMatrix) -> Product:
     summary="Attention without softmax: a sum over triples of paths, nothing held fixed.",
     heads=(1, 1),
     conventions=(
-        "`M` is the causal mask, zero above the diagonal and else one; the dot in a circle, a small o in plain text, "
-        "is the product entry by entry. Nothing is held fixed: no attention pattern is given, they are written out. "
-        "Scores stand without their score scale. There is no position embedding, no layer norm and no MLP.",
+        "`M` is the causal mask, zero above the diagonal and one elsewhere; the dot in a circle, a small o in plain "
+        "text, is the product entry by entry. Nothing is held fixed: attention patterns are not given, but written "
+        "out. Scores are written without their scale. There is no position embedding, no layer norm and no MLP.",
     ),
     options={"softmax": False, "scale": False},
     real_model=RealModel("a model without softmax", {"softmax": False, "scale": False}),
@@ -126,7 +126,7 @@ def attention_without_softmax(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((p0, a0)),),
-        "The pattern of the head of the first layer: its scores, masked. Rows do not sum to one.",
+        "The pattern of the first-layer head: its masked scores. Its rows do not sum to one.",
     )
     moved = Product((p0, x0, ov[0]))
     x1 = Named("Y", "Y", Sum((x0, moved)))
@@ -139,20 +139,20 @@ def attention_without_softmax(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((p1, Sum(tuple(scores)))),),
-        "The mask is linear, entry by entry, so that the pattern is the sum of the masked terms of the scores: none, "
+        "The mask acts linearly, entry by entry, so the pattern is the sum of the masked terms of the scores: none, "
         "Q, K and QK.",
     )
     triples: list[Expr] = [Product((Parentheses(a), v, ov[1])) for a, v in product(scores, paths)]
     yield Draft(
         "distributing",
         (Claim((Product((p1, x1, ov[1])), Sum(tuple(triples)))),),
-        "What the head of the second layer writes: a term for every query path, key path and value path.",
+        "The output of the second-layer head: a term for every query path, key path and value path.",
     )
     direct = [Product((path, w_u)) for path in paths]
     yield Draft(
         "identity",
         (Claim((ModelLogits(), Sum((*direct, *(Product((t, w_u)) for t in triples))))),),
-        "So it is in a transformer without softmax, nothing held fixed: ten terms, of degrees 1, 3, 5, 7 and 9 in the "
+        "In a transformer without softmax, with nothing held fixed: ten terms, of degrees 1, 3, 5, 7 and 9 in the "
         "embeddings of the tokens.",
         how="model",
     )

@@ -22,13 +22,13 @@ __all__: list[str] = []
 @result(
     "numbers_of_terms",
     "How many terms there are",
-    "Two layers of 12 heads: 169 terms; 338 of the logits and 676 of the scores with the position in the stream; "
-    "196 of the scores with the position in queries and keys only.",
+    "Two layers of 12 heads have 169 terms; with the position in the stream, the logits have 338 and the scores 676; "
+    "with the position in queries and keys only, the scores have 196.",
     "Path Expansion of Logits; Path Expansion of Attention Scores QK Circuit",
     chapter="Positions and biases",
     heads=(12, 12),
     names_model=False,
-    conventions=("Every count is of terms that were listed, not of a formula.",),
+    conventions=("Every count is the number of terms that were listed, not the value of a formula.",),
 )
 def numbers_of_terms(frame: Frame) -> Iterator[Draft]:
     """Extension E6, and the counts of the paper."""
@@ -43,8 +43,8 @@ def numbers_of_terms(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "counting",
         (claim("logits", None, [layer, layer], 169), claim("scores:L1H0", None, [layer, layer], 169)),
-        "Logits: in each of two layers the stream or one of 12 heads. Scores of a second-layer head: on each of two "
-        "sides the stream or one of 12 heads. The same number, and different things.",
+        "Logits: in each of two layers, the stream or one of 12 heads. Scores of a second-layer head: on each of two "
+        "sides, the stream or one of 12 heads. The numbers are the same, but they count different things.",
         how="count",
     )
     yield Draft(
@@ -60,8 +60,8 @@ def numbers_of_terms(frame: Frame) -> Iterator[Draft]:
             claim("logits", "shortformer", [layer, layer], 169),
             claim("scores:L1H0", "shortformer", [queries, queries], 196),
         ),
-        "The position embedding in queries and keys only passes through no head below: one more path on each side, "
-        "and none in the logits.",
+        "A position embedding in queries and keys only does not pass through earlier heads: it gives one more path on "
+        "each side, and none in the logits.",
         how="count",
     )
     yield _all_sources()
@@ -77,9 +77,9 @@ def _all_sources() -> Draft:
     return Draft(
         "counting",
         (Claim((listed, Sum(by_entry), Number(31))),),
-        f"Two layers of two heads, the position in the stream and all biases ({sources} names, of which those of "
-        "queries and keys are in no logit): token and position, then `b_V` and `b_O` of each layer, then `b_U`; each "
-        "source takes in the layers after it the stream or a head.",
+        f"Two layers of two heads, with the position in the stream and all biases ({sources} names; those of queries "
+        "and keys do not occur in the logits): token and position, then `b_V` and `b_O` of each layer, then `b_U`; in "
+        "each layer after its source, a path takes the stream or a head.",
         how="count",
     )
 
@@ -120,9 +120,9 @@ _ON, _BACK = (Literal((("0", b), (a, "0"))) for a, b in (("1", "-1"), ("-1", "1"
 @result(
     "pointer_arithmetic",
     "Pointer arithmetic: a rotation moves a position by one",
-    "Where positions are points that a rotation moves on by one, a query that is turned matches the token after or "
-    "before the one it names, and its score depends on the distance alone; a head that copies positions makes an "
-    "induction head of it by Q-composition.",
+    "If positions are points and a rotation moves each to the next, a rotated query matches the token after or before "
+    "the one it names, and its score depends only on the distance; together with a head that copies positions, it "
+    "becomes an induction head by Q-composition.",
     "Pointer Arithmetic with Positional Embeddings",
     chapter="Positions and biases",
     heading="Pointer arithmetic",
@@ -131,8 +131,9 @@ _ON, _BACK = (Literal((("0", b), (a, "0"))) for a, b in (("1", "-1"), ("-1", "1"
     options={"positions": "standard"},
     conventions=(
         "Sinusoidal positions of one frequency: token `i` has the point `(cos alpha i, sin alpha i)`. With several "
-        "frequencies the products add. `Q` is any orthogonal matrix, `p` and `r` are any two positions. The model with "
-        "`(Q)` has no content, and heads of these weights: `W_OV` of L0H0 is the identity, `W_QK` of L1H0 is `Q`.",
+        "frequencies the products add. `Q` is any orthogonal matrix, `p` and `r` are any two positions. The model "
+        "with `(Q)` has no token content, and heads with these weights: `W_OV` of L0H0 is the identity, `W_QK` of "
+        "L1H0 is `Q`.",
     ),
 )
 def pointer_arithmetic(frame: Frame) -> Iterator[Draft]:
@@ -141,7 +142,7 @@ def pointer_arithmetic(frame: Frame) -> Iterator[Draft]:
         "definition",
         (Claim((Product((_turn("+"), _column("j"))), _column("j + 1"))),
          Claim((Product((_turn("-"), _column("j"))), _column("j - 1")))),
-        "A rotation by the angle of one token moves every position on by one, its inverse back.",
+        "A rotation by the angle of one token moves every position forward by one, its inverse backward.",
         how="exact",
     )  # fmt: skip
     cosine = [Literal(((_cos(distance),),)) for distance in ("j - i", "j - i + 1", "j - i - 1")]
@@ -152,9 +153,9 @@ def pointer_arithmetic(frame: Frame) -> Iterator[Draft]:
             Claim((Product((_row("i"), _turn("+"), _column("j"))), cosine[1])),
             Claim((Product((_row("i"), _turn("-"), _column("j"))), cosine[2])),
         ),
-        "So the product of two positions depends on their distance, and is largest, 1, where they are the same; with "
-        "the rotation between them it is largest at `j = i - 1`, with its inverse at `j = i + 1` (and whole turns "
-        "away). For all `i`, `j` and `alpha`, in symbols.",
+        "So the product of two positions depends on their distance, and has its maximum, 1, where they are equal; "
+        "with the rotation between them, the maximum is at `j = i - 1`, with its inverse at `j = i + 1` (up to whole "
+        "turns). This is shown symbolically for all `i`, `j` and `alpha`.",
         how="exact",
     )
     turn, p, q = NamedMatrix("Q", "orthogonal"), NamedMatrix("p"), NamedMatrix("r")
@@ -165,8 +166,8 @@ def pointer_arithmetic(frame: Frame) -> Iterator[Draft]:
             Claim((Product((Transposed(Product((turn, p))), on[1])), Product((Transposed(p), q)))),
             Claim((Product((Transposed(Product((turn, p))), turn, on[1])), Product((Transposed(p), turn, q)))),
         ),
-        "That it is the distance alone holds for every orthogonal matrix that moves positions on: both tokens moved "
-        "on by one give the same product, also with `Q` between them.",
+        "The product depends only on the distance for every orthogonal matrix that moves positions forward: moving "
+        "both tokens forward by one gives the same product, also with `Q` between them.",
     )
     yield from _pointers(frame, turn)
 
@@ -197,8 +198,8 @@ def _pointers(frame: Frame, turn: NamedMatrix) -> Iterator[Draft]:
         "distributing",
         (Claim((Changed("scores:L1H0", "Q", weights), Sum(tuple(terms)))),),
         "The scores of a head that reads positions through `Q`, after one that copies positions: four terms, of which "
-        "the second is Q-composition. It looks up, for each query, the position that the first head attended to, and "
-        "matches the one beside it.",
+        "the second is Q-composition. For each query, it looks up the position that the first head attended to, and "
+        "matches the neighbouring one.",
     )
     there = Literal((("1", "0", "0"), ("0", "1", "0"), ("0", "1", "0")))
     beside = [
@@ -208,17 +209,17 @@ def _pointers(frame: Frame, turn: NamedMatrix) -> Iterator[Draft]:
     yield Draft(
         "definition",
         tuple(Claim((Product((there, _THREE, r, _THREE_T)), x)) for r, x in zip((_BACK, _ON), beside, strict=True)),
-        "In numbers, a quarter turn a token: a pattern in which the last token attends to the middle one, three "
-        "positions, the turn, and the positions again. Turned back, the score of the last token is largest at the "
-        "token after the middle one, what followed an earlier copy, and so it is an induction head. Turned on, it is "
-        "largest at the token before.",
+        "In numbers, with a quarter turn per token: a pattern in which the last token attends to the middle one, "
+        "three positions, the rotation, and the positions again. Rotated backward, the score of the last token is "
+        "largest at the token after the middle one, which followed an earlier copy, so the head is an induction head. "
+        "Rotated forward, it is largest at the token before.",
         how="exact",
     )
 
 
 logits_positions = expansion(
     "logits_positions",
-    "Logits, position in the stream",
+    "Logits with the position in the stream",
     "The logits with the position embedding in the stream: a second source, twice as many terms.",
     chapter="Positions and biases",
     heads=(12, 12),
@@ -228,7 +229,7 @@ logits_positions = expansion(
 
 scores_positions = expansion(
     "scores_positions",
-    "Scores, position in the stream",
+    "Scores with the position in the stream",
     "Second-layer scores with the position embedding in the stream: a second source on each side.",
     chapter="Positions and biases",
     heads=(12, 12),
@@ -239,8 +240,8 @@ scores_positions = expansion(
 
 scores_shortformer = expansion(
     "scores_shortformer",
-    "Scores, position in queries and keys only",
-    "Second-layer scores with the position in queries and keys only: it passes through no head below.",
+    "Scores with the position in queries and keys only",
+    "Second-layer scores with the position in queries and keys only: it does not pass through earlier heads.",
     chapter="Positions and biases",
     heads=(12, 12),
     target="scores:L1H0",

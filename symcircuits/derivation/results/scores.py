@@ -19,7 +19,7 @@ __all__: list[str] = []
 scores_query_key_biases = expansion(
     "scores_query_key_biases",
     "Scores with query and key biases",
-    "Scores with query and key biases, and which of their terms softmax cannot see.",
+    "Scores with query and key biases, and the terms that softmax cannot see.",
     chapter="Positions and biases",
     heads=(2, 2),
     target="scores:L1H0",
@@ -29,13 +29,13 @@ scores_query_key_biases = expansion(
 
 @result(
     "query_key_biases",
-    "Query and key biases in one matrix a head",
-    "With query and key biases the scores are four terms, of which softmax sees two; all four are one bilinear form, "
-    "of rank at most `d_head`, on the stream with a column of ones beside it.",
+    "Query and key biases in one matrix per head",
+    "With query and key biases the scores are four terms, of which softmax sees two; together they are one bilinear "
+    "form, of rank at most `d_head`, on the stream extended by a column of ones.",
     "Notation (no biases); own derivation, the augmented matrix as in Franco and Crovella's code",
     chapter="Positions and biases",
     heading="Query and key biases in one matrix",
-    summary="Query and key biases: what softmax does not see of them, and one matrix a head that holds them.",
+    summary="Query and key biases: which terms softmax does not see, and one matrix per head that contains them.",
     heads=(1,),
     target="scores:L0H0",
     given=("equal ones", "narrow heads"),
@@ -57,8 +57,7 @@ def query_key_biases(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((target, plus(list(terms.values())))),),
-        "Multiplied out: tokens with tokens; the query with the bias of the keys; the bias of the queries with the "
-        "key; bias with bias.",
+        "Multiplied out: query with key; query with key bias; query bias with key; bias with bias.",
         complete=True,
     )
     mean = NamedMatrix("C", "centring")
@@ -66,8 +65,8 @@ def query_key_biases(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         (Claim((Product((target, mean)), Sum(tuple(seen)))),),
-        "The terms with the bias of the keys are the same for every key: subtract from the scores of each query their "
-        "mean over the keys, which changes no softmax, and they are gone.",
+        "The terms with the key bias are the same for every key: subtracting from the scores of each query their mean "
+        "over the keys, which does not change the softmax, removes them.",
     )
     (ones, b_q), (_, b_k) = (side[-1].sources[0].core for side in frame.expansion.readout.sides)
     q, k = (Beside((Word((head[w],)), Word((b.T,)))) for w, b in (("W_Q", b_q), ("W_K", b_k)))
@@ -76,24 +75,25 @@ def query_key_biases(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((omega, omega.body)),),
-        "Each bias stands beside its matrix as one more column: a matrix with one row and one column more than `W_QK`.",
+        "Each bias is appended to its matrix as one more column: the result has one row and one column more than "
+        "`W_QK`.",
     )
     yield Draft(
         "identity",
         (Claim((target, Product((stream, omega, Transposed(stream)), (str(frame.head),)))),),
-        "With a column of ones beside the stream, the scores are one bilinear form.",
+        "With a column of ones appended to the stream, the scores are one bilinear form.",
     )
     yield Draft(
         "identity",
         (Claim((Rank(omega), HeadWidth()), "<="),),
-        "Queries and keys meet in `d_head` dimensions, with biases or without.",
+        "Queries and keys meet in `d_head` dimensions, with or without biases.",
     )
 
 
 scores_rotary = expansion(
     "scores_rotary",
     "Scores with rotary positions",
-    "The scores of a second-layer head with rotary positions, which turn its queries and keys.",
+    "The scores of a second-layer head with rotary positions, which rotate its queries and keys.",
     chapter="Positions and biases",
     heads=(2, 2),
     target="scores:L1H0",
@@ -104,7 +104,7 @@ scores_rotary = expansion(
 scores_alibi = expansion(
     "scores_alibi",
     "Scores with ALiBi",
-    "The scores of a second-layer head with what ALiBi adds, which is not a path term.",
+    "The scores of a second-layer head with the ALiBi bias, which is not a path term.",
     chapter="Positions and biases",
     heads=(2, 2),
     target="scores:L1H0",

@@ -19,18 +19,18 @@ __all__: list[str] = []
 
 @result(
     "skip_trigrams",
-    "Skip-trigrams of a head factorise, and so it has bugs",
-    "For a given source token, what a head does to destination and output is a product: how strongly the destination "
-    "attends to the source, times what the source does to the output. A head that raises two of such trigrams raises "
-    "the two mixed ones with them.",
+    "The skip-trigrams of a head factorise, which causes bugs",
+    "For a given source token, the effect of a head on destination and output is a product: how strongly the "
+    "destination attends to the source, times the effect of the source on the output. A head that raises two such "
+    "trigrams also raises the two mixed ones.",
     "Interpretation as Skip-Trigrams; Skip-Trigram Bugs",
     chapter="Zero and one layer",
     heading="Skip-trigrams",
     heads=(1,),
     conventions=(
-        "`bold u` is any vector over tokens, one-hot for one source token; `bold w` is any vector, such as the weights "
-        "that softmax makes of the scores of all destinations. `F` has a row for each destination and a column for "
-        "each output.",
+        "`bold u` is any vector over tokens, one-hot for one source token; `bold w` is any vector, such as the "
+        "weights that softmax computes from the scores of all destinations. `F` has a row for each destination and a "
+        "column for each output.",
     ),
 )
 def skip_trigrams(frame: Frame) -> Iterator[Draft]:
@@ -46,14 +46,14 @@ def skip_trigrams(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((f, f.body)),),
-        "For one source: a column of scores, one for each destination, and a row of what it does to each output.",
+        "For one source: a column of scores, one for each destination, times a row of effects, one for each output.",
     )
     weighted = Product((w, Parentheses(done)))
     yield Draft(
         "identity",
         (Claim((Rank(f), Number(1)), "<="), Claim((Rank(weighted), Number(1)), "<=")),
-        "So the table of one source has rank one, and has it too where any weights stand in the place of the scores: "
-        "a function of source, destination and output is one of source and destination times one of source and output.",
+        "So the table of one source has rank one, also if any weights replace the scores: a function of source, "
+        "destination and output is a function of source and destination times a function of source and output.",
     )
     column, row = Literal((("2",), ("3",))), Literal((("5", "7"),))
     table, minor = Literal((("10", "14"), ("15", "21"))), Literal((("21", "-14"), ("-15", "10")))
@@ -70,7 +70,7 @@ def skip_trigrams(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "counterexample",
         (Claim((Product((adjugate, wanted)), nothing), "!="),),
-        "A table with the two that are wanted, and nothing else, has another determinant: no head of one layer has it.",
+        "A table with only the two wanted trigrams has another determinant: no head of a one-layer model has it.",
         how="exact",
     )
 
@@ -78,8 +78,9 @@ def skip_trigrams(frame: Frame) -> Iterator[Draft]:
 @result(
     "head_loadings",
     "Head loadings: from feature to feature through a layer",
-    "What a feature of one token adds to a feature of another through one layer is a sum over heads: its activation, "
-    "times the attention between the two tokens, times an entry of the OV matrix between the two directions.",
+    "The contribution of a feature of one token to a feature of another through one layer is a sum over heads: its "
+    "activation, times the attention between the two tokens, times an entry of the OV matrix between the two "
+    "directions.",
     "own derivation, as in Kamath et al. 2025",
     chapter="Reading circuits",
     heading="Head loadings",
@@ -87,8 +88,8 @@ def skip_trigrams(frame: Frame) -> Iterator[Draft]:
     target="stream",
     conventions=(
         "A feature writes its activation, the number `a_1`, times its direction `bold v` into the row of the token "
-        "`bold e`, a one-hot vector; `a_2`, `bold q` and `bold p` are those of another one. The feature that reads "
-        "does so in the row of the token `bold f`, along `bold r`.",
+        "`bold e`, a one-hot vector; `a_2`, `bold q` and `bold p` are those of another feature. The reading feature "
+        "reads in the row of the token `bold f`, along `bold r`.",
     ),
 )
 def head_loadings(frame: Frame) -> Iterator[Draft]:
@@ -115,21 +116,22 @@ def head_loadings(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((read, Sum(tuple(loading(*feature, one) for one in maps[:2] for feature in features)))),),
-        "What the reading feature gets through the heads: a loading for each feature and each head. The first "
-        "parentheses are the attention from one token to the other, the second what the head makes of the direction.",
+        "What the reading feature receives through the heads: a loading for each feature and each head. The first "
+        "parentheses are the attention from one token to the other, the second the effect of the head on the "
+        "direction.",
     )
     ov = maps[0][1]
     yield Draft(
         "identity",
         (Claim((Product((Transposed(v), ov.T, r)), Product((Transposed(r), ov, v)))),),
-        "The second is a number, and may be read from either end: the reading direction, the OV matrix, the writing "
-        "direction.",
+        "The second is a number, so it may also be written in reverse: the reading direction, the OV matrix, the "
+        "writing direction.",
     )
     through = maps[0], maps[2]
     both = Product((Transposed(f), *acts(x, *through).factors, r))
     yield Draft(
         "distributing",
         (Claim((both, Sum(tuple(loading(*feature, *through) for feature in features)))),),
-        "Through two layers it is a virtual head that loads, and there are as many loadings as paths: their number "
+        "Through two layers, the loadings are those of a virtual head, and there are as many as paths: their number "
         "grows with every layer between the two features.",
     )

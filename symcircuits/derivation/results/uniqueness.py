@@ -39,16 +39,16 @@ def _alternating(signed: Iterable[tuple[bool, Expr]]) -> Expr:
 @result(
     "uniqueness",
     "The path expansion is the only one, and each of its terms can be measured",
-    "The term of a path is the alternating sum of the runs in which only some of its heads are kept; so matrices for "
-    "paths that add up to every such run, over the paths that are left in it, are the terms.",
+    "The term of a path is the alternating sum of the runs in which only some of its heads are kept; so if matrices "
+    "for paths add up to every such run, over the paths that remain in it, they are the terms.",
     "own derivation (Moebius inversion over the heads of a path)",
     chapter="Interventions",
     heading="No other expansion",
     heads=(2, 1),
     conventions=(
-        "A target with heads in brackets is that of a run in which these heads alone write to the stream, with the "
-        "patterns of the model; where no head does, the sign of the empty set stands there (in text the word none). Of "
-        "scores those that are kept for what the queries read stand before the bar, those for the keys behind it.",
+        "A target with heads in brackets is that of a run in which only these heads write to the stream, with the "
+        "patterns of the model; if no head does, it has the sign of the empty set (in text the word none). For "
+        "scores, the heads kept for the queries are listed before the bar, those kept for the keys after it.",
     ),
 )
 def uniqueness(frame: Frame) -> Iterator[Draft]:
@@ -68,14 +68,14 @@ def uniqueness(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "identity",
         tuple(Claim((Kept("logits", (kept,)), left(kept))) for kept in reversed(list(_subsets(heads)))),
-        "Where only some heads write, the terms through the others are zero and no other changes: what is left are the "
-        "paths all of whose heads are kept.",
+        "If only some heads write, the terms through the others are zero and no other term changes: the paths that "
+        "remain are those all of whose heads are kept.",
     )
     yield Draft(
         "identity",
         tuple(Claim((expr, _measured("logits", path))) for path, expr in terms.items()),
-        "So the run that keeps the heads of a path has the terms of all its parts, and the runs that keep fewer take "
-        "these away: every term can be measured, and nothing is multiplied out for it.",
+        "So the run that keeps the heads of a path contains the terms of all its subpaths, and the runs that keep "
+        "fewer heads subtract these: every term can be measured without multiplying anything out.",
     )
     yield from _any_family()
     yield from _not_of_the_whole(terms)
@@ -95,9 +95,9 @@ def _any_family() -> Iterator[Draft]:
     yield Draft(
         "definition",
         tuple(Claim((g[name], body)) for name, body in sums.items()),
-        "No other matrices would do. Let `F` be any matrices, one for the path through no head, and one each for those "
-        "through head `a`, through head `b`, and (`F_c`) through both; and `G` what they add up to where no head is "
-        "kept, one of them, and (`G_c`) both.",
+        "No other matrices have this property. Let `F` be any matrices, one for the path through no head, and one "
+        "each for those through head `a`, through head `b`, and (`F_c`) through both; let `G` be their sums if no "
+        "head is kept, one of them, and (`G_c`) both.",
     )
     measured = _alternating([(True, g["G_c"]), (False, g["G_a"]), (False, g["G_b"]), (True, g["G"])])
     yield Draft(
@@ -108,9 +108,9 @@ def _any_family() -> Iterator[Draft]:
             Claim((f_b, Difference(g["G_b"], g["G"]))),
             Claim((f_c, measured)),
         ),
-        "Then the sums decide the matrices. Where the sums are those runs, the matrices are alternating sums of runs, "
+        "Then the sums determine the matrices. If the sums are those runs, the matrices are alternating sums of runs, "
         "which are the terms. For longer paths it is the same inversion, head by head; for all numbers of layers and "
-        "heads it is in Unique.v, proved in Coq.",
+        "heads it is proved in Coq, in Unique.v.",
     )
 
 
@@ -121,12 +121,13 @@ def _not_of_the_whole(terms: dict[Heads, Expr]) -> Iterator[Draft]:
     yield Draft(
         "identity",
         (Claim((Target("logits"), plus([other, *rest]))),),
-        "The logits of the model alone do not decide them: any matrix may be added to one term and taken from another.",
+        "The logits of the model alone do not determine them: any matrix may be added to one term and subtracted from "
+        "another.",
     )
     yield Draft(
         "counterexample",
         (Claim((Kept("logits", ((),)), Sum((first, m))), "!="),),
-        "But then runs without heads are no longer what is left of the sum.",
+        "But then runs without heads no longer equal the remaining part of the sum.",
     )
 
 
@@ -145,11 +146,12 @@ def _scores(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((Target(target), plus([term.word for term in terms]))),),
-        "Scores are a sum over pairs of paths, and depend on what the queries read and on what the keys read apart.",
+        "Scores are a sum over pairs of paths, and depend separately on what the queries read and on what the keys "
+        "read.",
     )
     yield Draft(
         "identity",
         tuple(Claim((term.word, measured(*paths))) for term, paths in sides.items()),
-        "So the same holds on each side, with the heads that are kept for the queries and those that are kept for the "
-        "keys: a term of type none, Q, K or QK is a sum of one, two, two or four runs.",
+        "So the same applies to each side, with the heads kept for the queries and those kept for the keys: a term of "
+        "type none, Q, K or QK is a sum of one, two, two or four runs.",
     )
