@@ -261,10 +261,10 @@ def test_bad_prompts_left_out_are_named() -> None:
     assert [f.prompt for f in found.skipped][:3] == [1, 3, 5]
     assert found.columns() == clean.columns()
     text = found.text()
-    assert "Left out: 32 bad prompts:" in text
+    assert "Left out: 32 invalid prompts:" in text
     assert "prompt 1: token 9 at position 0 is out of range" in text
     assert "and 12 more" in text
-    with pytest.raises(ValueError, match=r"prompt 1: token 9 .*; all 2 prompts are bad"):
+    with pytest.raises(ValueError, match=r"prompt 1: token 9 .*; all 2 prompts are invalid"):
         sc.explain_many(SMALL, [[9], [-1]], skip_bad=True)
     with pytest.raises(ValueError, match=r"prompt 1: token 9 .*; it is the only prompt$"):
         sc.explain_many(SMALL, [[9]], skip_bad=True)
@@ -306,7 +306,7 @@ def test_a_prompt_whose_closure_fails_is_in_no_average(monkeypatch: pytest.Monke
     assert found.worst["logits"].prompt == found.unclosed[0].prompt == 2
     assert found.unclosed[0].why.startswith("logits: error 1 beyond the bound")
     text = found.text()
-    assert "FAIL: 1 prompt with a closure beyond its bound, in no average:" in text
+    assert "FAIL: 1 prompt with a closure beyond its bound, left out of all averages:" in text
     assert "FAIL  logits" in text
     data = found.json()
     assert (data["ok"], data["unclosed"]["count"], data["closure"]["logits"]["passed"]) == (False, 1, False)
@@ -332,7 +332,7 @@ def test_closures_of_heads_and_layers_count_too(monkeypatch: pytest.MonkeyPatch,
     found = sc.explain_many(SMALL, [[1, 2, 3]])
     assert (found.ok, found.prompts) == (False, 0)
     assert part in found.unclosed[0].why
-    assert "in no average" in found.text()
+    assert "left out of all averages" in found.text()
     json.dumps(found.json(), allow_nan=False)
 
 
@@ -393,7 +393,7 @@ def test_the_text_fits_and_holds_the_numbers(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     flat = " ".join(text.split())
     assert "averages over 2 prompts of 2 to 3 tokens" in flat
-    assert "each prompt stands alone, at its own length: nothing is padded" in flat
+    assert "each prompt is run separately at its own length: nothing is padded" in flat
     assert 'Contributions to the logit of token 2 "t2", at the last position; ' in flat
     assert 'Differences: contributions to the logit of token 2 "t2" less that of token 3 "t3", at the last' in flat
     row = next(line.split() for line in text.splitlines() if line.startswith("order 2"))
@@ -409,7 +409,7 @@ def test_of_many_heads_the_largest_are_shown() -> None:
     assert isinstance(found, Averages)
     text = found.text(top=1)
     assert text.count("  through L") + text.count("\nthrough L") == 3  # for norms, contributions, and these centred
-    assert "of the heads the 1 with the largest mean" in " ".join(text.split())
+    assert "the 1 head with the largest mean" in " ".join(text.split())
     means = {h: p.spreads["norm"].mean for h, p in found.totals["head"].items()}
     assert f"through {max(means, key=lambda h: means[h] or 0)}" in text
     assert "through L" not in found.text(top=0)

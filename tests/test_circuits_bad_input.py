@@ -38,12 +38,12 @@ def test_a_zero_head_has_no_score_and_no_copying() -> None:
     found = find_circuits(with_weights(W_O_L0H0=np.zeros((8, 4))), count=2)
     words = said(found)
     assert "2 pairs without a score: W_OV of L0H0 is zero, and a score would be 0 / 0" in words
-    assert "Whether L0H0 copies cannot be said: all eigenvalues of its OV circuit are 0" in words
+    assert "It is unknown whether L0H0 copies: all eigenvalues of its OV circuit are 0" in words
     assert found.composition["K"]["L1H0", "L0H0"] is None
     assert found.copying["L0H0"].eigenvalue_positivity is None
     assert found.copying["L0H1"].eigenvalue_positivity is not None
     both = with_weights(W_O_L0H0=np.zeros((8, 4)), W_O_L1H1=np.zeros((8, 4)))
-    assert "Whether L0H0, L1H1 copy cannot be said" in said(find_circuits(both, count=2))
+    assert "It is unknown whether L0H0, L1H1 copy" in said(find_circuits(both, count=2))
 
 
 def test_eigenvalues_that_are_zero_up_to_rounding_have_no_positivity() -> None:
@@ -52,7 +52,7 @@ def test_eigenvalues_that_are_zero_up_to_rounding_have_no_positivity() -> None:
     turned = np.linalg.qr(np.random.default_rng(0).standard_normal((8, 8)))[0]
     ends = {"W_E": turned @ np.eye(8, 20), "W_U": np.eye(20, 8) @ turned.T}
     found = find_circuits(with_weights(W_V_L0H0=reads @ turned.T, W_O_L0H0=turned @ writes, **ends), count=2)
-    assert "Whether L0H0 copies cannot be said" in said(found)
+    assert "It is unknown whether L0H0 copies" in said(found)
     assert found.copying["L0H0"].eigenvalue_positivity is None
 
 
@@ -101,7 +101,7 @@ def _stored() -> dict[str, Any]:
 def test_prompts_that_are_too_short_say_what_is_needed(sizes: dict[str, int]) -> None:
     found = find_circuits(model(**sizes), count=2)
     words = said(found)
-    assert "Whether a head is an induction head cannot be said: 2 periods of 3 tokens or more need 7 positions" in words
+    assert "It is unknown whether a head is an induction head: 2 periods of 3 tokens or more need 7 positions" in words
     assert found.heads["L1H0"].scores["induction"] is None
     assert ("No losses: two halves of 2 tokens or more do not fit the model." in words) == (sizes.get("n_context") == 2)
 
@@ -120,7 +120,7 @@ def test_a_length_that_does_not_fit_is_refused(cli: Cli) -> None:
 def test_without_an_unembedding_there_is_no_loss_and_no_copying() -> None:
     words = said(find_circuits(model(sc.attention_only((2, 2), unembed=False)), count=2))
     assert "No losses: the model has no unembedding." in words
-    assert "Whether heads copy cannot be said: the model has no unembedding." in words
+    assert "It is unknown whether heads copy: the model has no unembedding." in words
 
 
 def test_norms_say_what_is_folded_and_what_is_left_out() -> None:
@@ -136,7 +136,7 @@ def test_norms_say_what_is_folded_and_what_is_left_out() -> None:
 def test_with_one_layer_no_head_can_be_an_induction_head() -> None:
     words = said(find_circuits(model(sc.attention_only((2,), "standard")), count=2))
     assert words.startswith(
-        "No head is an induction head. No head of one layer alone can be one: an earlier head has to"
+        "No head is an induction head. With heads in only one layer, no head can be one: an earlier head has to"
     )
     assert "No heads compose: no head comes before another." in words
     none = said(find_circuits(model(sc.attention_only(())), count=2))

@@ -33,7 +33,7 @@ def test_what_was_found_is_said_with_its_numbers() -> None:
     first = FOUND.findings[0]
     assert first.startswith("L1H0 is an induction head (0.9")
     assert f"by K-composition with L0H2 (score {score:.3f}, z {z:.1f}; 0.00 without those terms)" in first
-    assert "L0H2 looks at the token before, whatever it is" in " ".join(FOUND.findings)
+    assert "L0H2 looks at the previous token, whatever it is" in " ".join(FOUND.findings)
     assert FOUND.losses is not None
     after = ", ".join(f"{x:.3f}" for x in FOUND.losses.after)
     assert any(f"the loss of a repeated half is {after} nats" in line for line in FOUND.findings)
@@ -43,7 +43,7 @@ def test_what_was_found_is_said_with_its_numbers() -> None:
     ("name", "sentences"),
     [
         ("tl_plain_s0", ["No head is an induction head."]),
-        ("tl_mlp_gelu_ln_s18", ["No head is an induction head.", "none of them bring it down by 0.1"]),
+        ("tl_mlp_gelu_ln_s18", ["No head is an induction head.", "none of them lowers it by 0.1"]),
         ("tracr_sameprev_QK_2L", ["No head is an induction head.", "No losses: the model has no unembedding."]),
         ("induction_shortformer_h2_s3", ["L1H1 is an induction head", "K-composition with L0H0", "4.1"]),
         ("real_gbmi_indhead_finetuned_model_0", ["L1H0 is an induction head", "K-composition with L0H0"]),
@@ -104,14 +104,14 @@ def test_causes_of_models_written_by_hand() -> None:
     assert "by the tokens themselves" not in said
     assert "by terms without an earlier head (0." in said
     assert "from mlp[L0] on the key side (0." in said
-    assert said.endswith("and what earlier heads wrote may be inside.")
+    assert said.endswith("which may include outputs of earlier heads.")
 
     def by_the_token_before(hand: Hand) -> None:
         hand.moves("L0H0", 1, read=0, write=1)
         hand.moves("L0H1", 2, read=0, write=3)
         hand.matches("L1H0", query=1, key=3)
 
-    shuffled = "in shuffled order, so that more than the query's token has to match)"
+    shuffled = "in shuffled order, so more than the query's token has to match)"
     assert shuffled in why(sc.attention_only((2, 1), positions="standard"), by_the_token_before)
     assert shuffled not in why(one, plain)
 
@@ -134,7 +134,7 @@ def test_a_head_that_needs_no_single_one_says_so() -> None:
 
     said = why(sc.attention_only((2, 1), positions="standard"), twice)
     assert "by K-composition (0." in said
-    assert "and no single head makes half of it (most L0H0: 1.00 without it)" in said
+    assert "and no single head accounts for half of it (the largest is L0H0: 1.00 without it)" in said
 
 
 def test_too_few_prompts_are_not_said_to_show_that_there_is_none(data: Path) -> None:
@@ -142,10 +142,10 @@ def test_too_few_prompts_are_not_said_to_show_that_there_is_none(data: Path) -> 
     one, many = (find_circuits(model, count) for count in (1, 20))
     assert one.heads.of_kind("induction") == []
     words = " ".join(one.findings)
-    assert "Whether L1H0 looks at the tokens after earlier copies cannot be said: it does on these prompts (0." in words
+    assert "It is unknown whether L1H0 looks at the tokens after earlier copies: it does on these prompts (0." in words
     assert "but with 3 tokens in their periods" in words
     assert "No head is an induction head." not in words
-    assert "cannot be said" not in " ".join(many.findings)
+    assert "It is unknown" not in " ".join(many.findings)
     assert "L1H0 is an induction head" in many.findings[0]
 
 
@@ -172,13 +172,13 @@ def test_a_narrow_circuit_is_said_to_copy_beyond_chance_alone() -> None:
     ("arch", "says"),
     [
         (sc.attention_only((1, 1), norm="LN"), "With patterns and norms held fixed"),
-        (sc.transformer((1, 1), norm="RMS", mlps=True), "With patterns, norms and what MLPs write held fixed"),
-        (sc.attention_only((1, 1), causal=False), "the model is not causal, so that it sees the next token."),
+        (sc.transformer((1, 1), norm="RMS", mlps=True), "With patterns, norms and MLP outputs held fixed"),
+        (sc.attention_only((1, 1), causal=False), "the model is not causal, so it sees the next token."),
         (
             sc.attention_only((1, 1), "shortformer", norm="RMS"),
             "K-composition has no scores: the gain of the norm L1 cannot",
         ),
-        (sc.attention_only((1, 1), positions="rotary"), "these scores are of a key at its query"),
+        (sc.attention_only((1, 1), positions="rotary"), "these scores are for distance 0"),
     ],
 )
 def test_what_a_loss_and_a_score_leave_out_is_said(arch: sc.Architecture, says: str) -> None:
@@ -191,7 +191,7 @@ def test_losses_of_any_size_are_short() -> None:
     model = sc.random_model(sc.attention_only((1,), positions="standard"))
     weights = {name: 1e20 * array if name == "W_U" else array for name, array in model.weights.items()}
     found = find_circuits(replace(model, weights=weights), count=2)
-    [line] = [line for line in found.findings if "held fixed the loss" in line]
+    [line] = [line for line in found.findings if "held fixed, the loss" in line]
     assert re.search(r"is \d\.\d+e\+\d\d, \d\.\d+e\+\d\d nats", line)
     assert re.search(r"\d\.\d+e\+\d\d", compared([("", found)]).text())
 
@@ -232,9 +232,13 @@ def test_what_a_pair_is_worth_is_the_change_of_the_loss() -> None:
 
 def test_models_that_are_too_small_say_what_cannot_be_said() -> None:
     for arch, sizes, says in (
-        (sc.attention_only((1,), positions="standard"), {"n_context": 4}, "cannot be said: 2 periods of 3 tokens"),
+        (
+            sc.attention_only((1,), positions="standard"),
+            {"n_context": 4},
+            "It is unknown whether a head is an induction head: 2 periods",
+        ),
         (sc.attention_only(()), {"d_vocab": 9}, "No head is an induction head."),
-        (sc.attention_only((2,)), {"d_vocab": 1}, "cannot be said"),
+        (sc.attention_only((2,)), {"d_vocab": 1}, "It is unknown"),
         (
             sc.attention_only((1, 1)),
             {"d_vocab": 9, "d_vocab_out": 4},
@@ -312,7 +316,7 @@ def test_the_page_says_and_draws_what_was_found() -> None:
     assert page.classes["node"] == 6
     assert page.classes["map"] == 3 + 3 * 6  # Q, K, V, and patterns, effects and values of six heads
     assert page.said.count("It selects by this term of its scores, one of 25 terms (embed | embed -> L0H2):") == 3
-    assert "What it selects it writes to the logits by this one (embed -> L1H0):" in page.said
+    assert "It writes what it selects to the logits by this one (embed -> L1H0):" in page.said
     [k_map] = [one for one in composition_maps(FOUND) if one.title.startswith("K")]
     assert k_map.rows == ("L1H0", "L1H1", "L1H2")
     assert k_map.columns == ("L0H0", "L0H1", "L0H2")
@@ -332,7 +336,7 @@ def test_figures_are_data() -> None:
             assert np.allclose(effect.values[query], weighted[query])
     for what in ("composition", "patterns", "effects"):
         assert plot.circuits(FOUND, what).axes
-    with pytest.raises(TypeError, match="circuits draws what find_circuits"):
+    with pytest.raises(TypeError, match="circuits draws the result of find_circuits"):
         plot.circuits(run)  # type: ignore[arg-type]
 
 

@@ -147,7 +147,7 @@ def test_what_cannot_be_drawn_is_said() -> None:
     for what in ("eigenvalues", "positivity", "positions"):
         with pytest.raises(ValueError, match=f"there is nothing to draw of {what}"):
             plot.circuits(NO_LOGITS, what)
-    with pytest.raises(ValueError, match=r"what is composition, .* or positions, not 'size'"):
+    with pytest.raises(ValueError, match=r"what must be composition, .* or positions, not 'size'"):
         plot.circuits(FOUND, "size")
 
 

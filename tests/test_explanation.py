@@ -399,7 +399,7 @@ def test_models_with_more_than_attention(name: str) -> None:
     assert found.assumptions[0].startswith("held fixed: the attention pattern of every head")
     architecture = found.model.architecture
     assert ("1 / sigma of every norm" in found.assumptions[0]) == (architecture.norm is not None)
-    assert ("what every MLP writes" in found.assumptions[0]) == bool(architecture.mlps)
+    assert ("the output of every MLP" in found.assumptions[0]) == bool(architecture.mlps)
 
 
 def test_a_closure_before_a_cap_says_so() -> None:

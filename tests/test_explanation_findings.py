@@ -54,7 +54,7 @@ def test_the_numbers_are_those_of_the_run() -> None:
     whole, frozen = re.findall(
         r"one by one, L0H2 changes the logit itself most: by (\S+); with .* by (\S+)\. ", removal
     )[0]
-    assert removal.endswith("The rest is what then changes: patterns of later heads.")
+    assert removal.endswith("The rest comes from what then changes: patterns of later heads.")
     assert near(whole, gone.change[-1, 26])
     assert near(frozen, gone.value_part[-1, 26])
     others = [abs(sc.remove_heads(run, head).change[-1, 26]) for head in run.patterns]

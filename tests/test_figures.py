@@ -269,7 +269,7 @@ def test_figures_say_what_they_draw() -> None:
     draws: list[Any] = [plot.contributions, plot.origins]
     draws += [lambda f, draw=draw: draw(f, "L0H0") for draw in (plot.pattern, plot.scores, plot.patterns_without)]
     for draw in draws:
-        with pytest.raises(TypeError, match="the figures draw what explain"):
+        with pytest.raises(TypeError, match="the figures draw the result of explain"):
             draw(found.run)
-    with pytest.raises(TypeError, match=r"which is one of the terms shown, e\.g\. found\.terms\[0\], not 'x'"):
+    with pytest.raises(TypeError, match=r"which must be one of the terms shown, e\.g\. found\.terms\[0\], not 'x'"):
         plot.term(found, "x")  # type: ignore[arg-type]

@@ -134,7 +134,7 @@ def test_terms_totals_and_closure_are_those_of_the_explanation() -> None:
     layer = worst_closure(found.layers)
     assert layer is not None
     assert closures[-1][:4] == ["pass", "every layer", number(layer.error), number(layer.bound)]
-    bars = rows(page, "One bar a term")
+    bars = rows(page, "One bar per term")
     assert [b[2] for b in bars[:-2]] == [number(s.contribution) for s in found.terms]
     assert [b[4] for b in bars[-2:]] == [number(rest["difference"]), number(found.difference)]
     assert all(a in page.text for a in found.assumptions)
@@ -180,7 +180,7 @@ def test_without_softmax_every_query_has_a_distance() -> None:
     qk = next(r for r in listed if r[0] == "composition QK")
     assert far[0] > 0  # of the first query, which has one key: a pattern of softmax would be 1 there
     assert qk[1:3] == [number(float(far.mean())), number(float(far.max()))]
-    assert "0 the same pattern; without softmax it has no upper end" in page
+    assert "0 the same pattern; without softmax it has no upper limit" in page
     assert "which softmax does not see" not in page
 
 
@@ -652,7 +652,7 @@ def test_it_prints(opened: Page, tmp_path: Path) -> None:
     text = subprocess.run([pdftotext, "-layout", tmp_path / "page.pdf", "-"], capture_output=True, text=True).stdout
     for part in ("explain induction", "All closures pass", "remainder: the exact sum", "How to read this page"):
         assert part in text
-    assert "the patterns without it" in text
+    assert "the patterns without each part" in text
     assert "without composition K" in text  # what was folded away is on the paper
     assert opened.value("document.querySelectorAll('details[open]').length") == 0  # and folded again
 

@@ -472,7 +472,7 @@ def test_granite_has_its_multipliers(data: Path) -> None:
     layers = dict.fromkeys(("r[L0]", "r[M0]", "r[L1]", "r[M1]"), 0.375)
     assert model.multipliers == {"m_E": 3.0, **layers, "m_U": 0.25}
     assert set(model.score_scale.values()) == {0.3125}
-    assert "multipliers stand before the terms: m_E 3, r[L0] 0.375" in " ".join(sc.explain(model, [1, 2]).assumptions)
+    assert "multipliers in front of terms: m_E 3, r[L0] 0.375" in " ".join(sc.explain(model, [1, 2]).assumptions)
 
 
 def test_gemma_scales_its_embedding_and_counts_gains_from_one(data: Path) -> None:

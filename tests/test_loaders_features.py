@@ -226,7 +226,7 @@ def test_scores_may_be_divided_by_the_number_of_the_layer(data: Path) -> None:
 def test_what_is_held_fixed_is_said(data: Path) -> None:
     found = sc.explain(sc.load(data / MLP), [1, 2, 3])
     assert found.assumptions[0] == (
-        "held fixed: the attention pattern of every head, 1 / sigma of every norm, what every MLP writes, at their "
+        "held fixed: the attention pattern of every head, 1 / sigma of every norm, the output of every MLP, at their "
         "values on these tokens"
     )
     assert found.ok

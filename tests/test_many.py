@@ -44,7 +44,7 @@ def test_a_bad_line_is_refused_by_its_number(cli: Cli, tmp_path: Path) -> None:
     refused(cli("explain", MODEL, "--prompts", str(path)), f"{path}, line 2: token 99 at position 1 is out of range")
     left = cli("explain", MODEL, "--prompts", str(path), "--skip-bad")
     assert (left.code, left.err) == (0, "")
-    assert "Left out: 1 bad prompt:\n  line 2: token 99 at position 1" in left.out
+    assert "Left out: 1 invalid prompt:\n  line 2: token 99 at position 1" in left.out
     data = cli("explain", MODEL, "--prompts", str(path), "--skip-bad", "--json").json
     assert (data["prompts"], data["skipped"]["count"], data["skipped"]["first"][0]["prompt"]) == (2, 1, 2)
     refused(cli("explain", MODEL, "--prompts", str(tmp_path / "no.txt")), "prompts file not found")

@@ -213,7 +213,7 @@ def test_an_explanation_with_a_mask() -> None:
     assert found.ok
     assert np.array_equal(found.run.logits, model.run(TOKENS[0], mask=mask).logits)
     assert "attention: by the mask that was given, in place of the model's own" in found.text(200)
-    assert "what the mask adds to scores is not a term" in found.text(200)
+    assert "numbers that the mask adds to scores are not terms" in found.text(200)
     assert found.html() == sc.explain(model.run(TOKENS[0], mask=mask), top=3, workers=2).html()
     moved = term_map(found, sc.logits(model.architecture).order(1)[0])
     assert moved.shown.all()

@@ -97,7 +97,7 @@ def test_what_is_printed_fits_its_width(width: int) -> None:
     said = [" ".join(t.split()) for t in texts]
     assert "nothing was drawn, so nothing is known" in said[1]
     assert "proved: it is at most" in said[2]
-    assert "9 terms looked at, one by one: numbers 0 to 8, of 25" in said[3]
+    assert "9 terms examined one by one: numbers 0 to 8, of 25" in said[3]
     assert "max_terms (9) reached; start 9 continues from there" in said[3]
 
 
@@ -126,8 +126,8 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
     assert (found.bound, found.open, found.looked) == (float("inf"), 13**12, 0)
     assert found.total == pytest.approx(float(np.linalg.norm(run.logits)))
     said = " ".join(found.text().split())
-    assert "nothing is proved: the search ended at max_seconds (0), when nothing had a bound yet" in said
-    assert "the sum of the squares of all terms was not estimated: time was up" in said
+    assert "nothing is proved: the search ended at max_seconds (0), before any bound was known" in said
+    assert "the sum of the squares of all terms was not estimated: out of time" in said
     assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
     drawn = sc.evaluate(sc.logits(DEEP), run).sample(5, max_seconds=0)
     assert (drawn.terms, drawn.bound, drawn.reached) == ((), float("inf"), "max_seconds (0)")

@@ -115,7 +115,7 @@ def test_a_model_is_kept_with_them(run: Run) -> None:
 
 def test_what_is_held_fixed_is_said(run: Run) -> None:
     said = [line for line in sc.explain(run.model, run.tokens).assumptions if line.startswith("multipliers")]
-    assert said == ["multipliers stand before the terms: m_E 3, r[L0] 0.5, r[M0] 0.25, r[L1] -2, r[M1] 1.5, m_U 0.125"]
+    assert said == ["multipliers in front of terms: m_E 3, r[L0] 0.5, r[M0] 0.25, r[L1] -2, r[M1] 1.5, m_U 0.125"]
 
 
 # --------------------------------------------------------------------------------------------- words and names

@@ -66,7 +66,7 @@ BAD = [
     ("\u0661,\u0662", "is not a token id"),
     ("[1.0, 2]", "1.0 at position 0 is not a token"),
     ("[true]", "True at position 0 is not a token"),
-    ("[[1, 2], [3, 4]]", "a prompt is one row of tokens, and this has 2: give each row by itself"),
+    ("[[1, 2], [3, 4]]", "a prompt is one row of tokens, but this has 2: give each row separately"),
     ("[1, 2", "this line starts like JSON, but is not valid JSON"),
     ("[NaN]", "nan at position 0 is not a token"),
     ('["1"]', "'1' at position 0 is not a token"),
@@ -83,7 +83,7 @@ BAD = [
     ('{"tokens": [1], "against": 2}', "against is the second token of a difference"),
     ('{"tokens": [1], "target": 2, "against": 2}', "the logit of token 2 with itself is 0"),
     ('{"tokens": [1], "position": 1}', "position 1 does not exist: there are 1"),
-    ('{"text": "a"}', "this prompt is a text, and no tokenizer is given"),
+    ('{"text": "a"}', "this prompt is a text, but no tokenizer is given"),
     (b"\xff1,2", "this line is not UTF-8: invalid start byte at byte 0"),
 ]
 
@@ -142,11 +142,11 @@ def test_prompts_from_python() -> None:
     ("prompts", "what"),
     [
         ([[1], [np.float64(2)]], "prompt 2: .* is not a token"),
-        ([[1], np.array([[1], [2]])], "prompt 2: a prompt is one row of tokens, and this has 2"),
+        ([[1], np.array([[1], [2]])], "prompt 2: a prompt is one row of tokens, but this has 2"),
         ([[1], []], "prompt 2: there are no tokens"),
         ([1, 2, 3], "prompt 1: a prompt is a list of token ids, .*, not 1"),
-        (["the cat"], "prompt 1: this prompt is a text, and no tokenizer is given"),
-        ([{"text": 3}], "prompt 1: the text of a prompt is a string, not 3"),
+        (["the cat"], "prompt 1: this prompt is a text, but no tokenizer is given"),
+        ([{"text": 3}], "prompt 1: the text of a prompt must be a string, not 3"),
         ([None], "prompt 1: a prompt is a list of token ids, .*, not None"),
         ([b"12"], "prompt 1: a prompt is a list of token ids"),
         ([np.array([True])], "prompt 1: .*bool"),
@@ -165,7 +165,7 @@ def test_a_text_without_tokens_is_refused() -> None:
 
 @pytest.mark.parametrize("prompts", [3, b"1,2", {"tokens": [1]}, None])
 def test_what_is_no_prompts(prompts: Any) -> None:
-    with pytest.raises(TypeError, match="prompts are the path of a file or an iterable of prompts"):
+    with pytest.raises(TypeError, match="prompts must be the path of a file or an iterable of prompts"):
         Prompts(MODEL, prompts)
 
 

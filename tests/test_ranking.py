@@ -321,7 +321,7 @@ def test_none_and_one_are_said_as_such() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
     assert "- proved: this is the largest; no other of the" in sc.evaluate(e, run).largest(1).text()
-    assert "- nothing is proved: no term was asked for" in sc.evaluate(e, run).largest(0).text()
+    assert "- nothing is proved: no terms were requested" in sc.evaluate(e, run).largest(0).text()
     said = sc.evaluate(e, run).largest(5, max_memory=0).text()
     assert "the search ended at max_memory (0 bytes)" in said
 
@@ -495,7 +495,7 @@ def test_squares_that_are_no_number_are_said_to_be_none() -> None:
         sc.evaluate(sc.logits(run.model.architecture), run).largest(3), squares=Squares(np.inf, 0.0, True, "")
     )
     assert found.share is None
-    assert "the sum of the squares of all terms leaves the range of float64" in " ".join(found.text().split())
+    assert "the sum of the squares of all terms overflows float64" in " ".join(found.text().split())
     assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
 
 
@@ -671,7 +671,7 @@ def test_by_a_centred_logit_against_brute_force_and_in_another_writing_of_the_mo
         assert [i for i, _ in values.summary(by, top=5).largest] == [values.expansion.index(t.term) for t in best.terms]
         found.append(best)
         assert "depends" not in best.text()
-        assert "which changes no probability" in values.largest(5, sc.logit(2)).text()
+        assert "which does not affect probabilities" in values.largest(5, sc.logit(2)).text()
     assert [t.term.label for t in found[0].terms] == [t.term.label for t in found[1].terms]
 
 
@@ -728,7 +728,7 @@ def test_the_default_ranking_stays_however_the_model_is_written(features: dict[s
         listed.append([t.label for t in best.terms])
         apart = values.largest(6, sc.logit(against="mean"))
         assert not apart.together
-        assert "what of the embedding is moved to the positions" in " ".join(apart.text().split())
+        assert "the split between token and position embedding" in " ".join(apart.text().split())
     assert listed[0] == listed[1]
 
 
@@ -759,22 +759,22 @@ def test_where_there_is_no_one_logit_the_default_is_the_norm() -> None:
 @pytest.mark.parametrize(
     ("target", "same", "depends"),
     [
-        ("logits", "other bases of the stream", "added to every row of W_U and what of the embedding is moved"),
-        ("stream", "rotations of the stream", "it depends on the basis of the stream and what of the embedding"),
-        ("scores:L1H0", "other bases of the stream", "what is the same for all keys of a query"),
+        ("logits", "other bases of the stream", "added to every row of W_U and the split between token and position"),
+        ("stream", "rotations of the stream", "it depends on the basis of the stream and the split between token"),
+        ("scores:L1H0", "other bases of the stream", "parts that are the same for all keys of a query"),
     ],
 )
 def test_every_answer_says_on_what_its_order_depends(target: str, same: str, depends: str) -> None:
     model = with_positions()
     run = model.run([4, 1, 7, 2])
     words = " ".join(sc.evaluate(sc.expand(model.architecture, target), run).largest(2, sc.norm()).text(1000).split())
-    assert f"the order is the same under other bases inside heads and {same}" in words
+    assert f"the ranking is the same under other bases inside heads and {same}" in words
     assert depends in words
     looked = sc.evaluate(sc.expand(model.architecture, target), run).summary(sc.norm(), top=2).text(1000)
     assert depends in " ".join(looked.split())
     normed = with_positions(norm="LN")
     text = sc.evaluate(sc.logits(normed), normed.run([1, 2])).largest(2).text(1000)
-    assert "the order is the same under other bases inside heads\n" in text
+    assert "the ranking is the same under other bases inside heads\n" in text
 
 
 def test_the_command_ranks_by_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
@@ -782,8 +782,8 @@ def test_the_command_ranks_by_what_stays(capsys: pytest.CaptureFixture[str]) -> 
     words = " ".join(out.split())
     assert code == 0
     assert "less the mean of all logits at position 4" in words
-    assert "the order is the same under other bases inside heads and other bases of the stream" in words
+    assert "the ranking is the same under other bases inside heads and other bases of the stream" in words
     assert "depends" not in words
     code, out, _ = command(capsys, str(path()), "--tokens", "0,7,19,3,7", "--top", "2", "--by", "norm")
     assert "by norm over all positions and outputs" in out
-    assert "by 'centred logit' or 'logit difference' it does not" in " ".join(out.split())
+    assert "the ranking by 'centred logit' or 'logit difference' does not" in " ".join(out.split())

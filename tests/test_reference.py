@@ -413,7 +413,7 @@ def test_nothing_is_said_about_a_model_that_is_another_one(data: Path, capsys: A
     words = [command, str(data / "tl_bias_s1"), "--reference", str(data / "tl_plain_s0" / "reference.npz")]
     assert main(words) == 1
     text = " ".join(capsys.readouterr().out.split())
-    assert "the recorded model is another one: 7 arrays differ, the first in layer 0: blocks.0.attn" in text
+    assert "the recorded model is a different one: 7 arrays differ, the first in layer 0: blocks.0.attn" in text
     assert command + " tl_bias_s1" not in text
     assert main([*words, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -667,7 +667,7 @@ def test_latex_has_the_brackets_of_the_text() -> None:
              "12 of kind b_V, 2 of kind b_O, 1 of kind b_U"],
             ["elementary symmetric polynomial", "A X W_OV^T"]),
         ((2, 1), {"biases": ["b_V[L0H0]"]}, "logits", "enumerated",
-            ["A X W_OV^T, or to A (X W_V^T + 1 b_V^T) W_O^T where it has a value bias"], []),
+            ["A X W_OV^T, or to A (X W_V^T + 1 b_V^T) W_O^T if it has a value bias"], []),
         ((2, 1), {"biases": ["b_K"]}, "scores:L1H0", "enumerated",
             ["s (X W_Q^T) (X W_K^T + 1 b_K^T)^T", "Terms marked * are the same for every key"], ["b_Q^T"]),
         ((2, 1), {"biases": ["b_K"]}, "scores:L0H0", "enumerated",

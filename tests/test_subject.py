@@ -58,7 +58,7 @@ def test_the_stream_of_a_model_with_logits() -> None:
     part = sc.remove_scores(RUN, "L1H0", "K", "stream")
     np.testing.assert_allclose(part.frozen, part.recomputed, atol=1e-12)
     assert sc.remove_heads(RUN, "L1H0").of == sc.remove_heads(RUN, "L1H0", "logits").of == "logits"
-    with pytest.raises(ValueError, match=r"^target is logits, stream or a readout, .*, not scores:L1H0$"):
+    with pytest.raises(ValueError, match=r"^target must be logits, stream or a readout, not scores:L1H0$"):
         sc.remove_heads(RUN, "L0H0", "scores:L1H0")
 
 
@@ -70,8 +70,8 @@ REFUSED: dict[str, tuple[Any, Any, type[Exception], str]] = {
     ),
     "scores": (
         sc.evaluate(sc.scores(MODEL.architecture, "L1H0"), RUN), None, ValueError,
-        "explain takes logits, the stream or a readout apart, not scores:L1H0: the scores of all heads are in what it "
-        "finds of these",
+        "explain takes values of the logits, the stream or a readout, not of scores:L1H0: its results include the "
+        "scores of all heads",
     ),
     "arrays of other libraries": (
         sc.evaluate(LOGITS, TENSORS), None, TypeError,
@@ -83,17 +83,18 @@ REFUSED: dict[str, tuple[Any, Any, type[Exception], str]] = {
     ),
     "no tokens": (
         MODEL, None, ValueError,
-        "a model is explained on tokens: give explain(model, tokens), or a run in place of the model",
+        "tokens are required: give explain(model, tokens), or a run in place of the model",
     ),
     "a path without tokens": (
         str(FOLDER), None, ValueError,
-        "a model is explained on tokens: give explain(model, tokens), or a run in place of the model",
+        "tokens are required: give explain(model, tokens), or a run in place of the model",
     ),
     "tokens beside a run": (
-        RUN, TOKENS, ValueError, "tokens go with a model: a run, and values on a run, have theirs; leave tokens out",
+        RUN, TOKENS, ValueError, "tokens go with a model: a run, and values on a run, have their own; leave tokens out",
     ),
     "tokens beside values": (
-        STREAM, TOKENS, ValueError, "tokens go with a model: a run, and values on a run, have theirs; leave tokens out",
+        STREAM, TOKENS, ValueError,
+        "tokens go with a model: a run, and values on a run, have their own; leave tokens out",
     ),
     "a number": (
         3, TOKENS, TypeError,
@@ -140,7 +141,7 @@ def test_the_chosen_logit_is_filled_in_and_can_be_given_again() -> None:
          "against=..., position=...), not sc.norm()"),
         (RUN, sc.norm(masked=True), ValueError, "not sc.norm(masked=True)"),
         (RUN, sc.score_entry(2, 1), ValueError, "not sc.score_entry(query, key)"),
-        (RUN, 3, TypeError, "by is sc.logit(token, against=..., position=..., row=...), not 3"),
+        (RUN, 3, TypeError, "by must be sc.logit(token, against=..., position=..., row=...), not 3"),
         (RUN, "norm", TypeError, "not 'norm'"),
         (RUN, sc.logit(row=1), ValueError, "row 1 does not exist: there are 1, counted from 0"),
         (STREAM, sc.logit(1), ValueError, "these are values of the stream, so there is no logit of a token to look at"),

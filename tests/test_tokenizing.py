@@ -304,9 +304,9 @@ def test_what_is_no_tokenizer(thing: Any) -> None:
 
 
 def test_labels_that_are_none_of_the_forms() -> None:
-    with pytest.raises(ValueError, match=r"labels is a list of strings, .* or a tokenizer; there is no file abc"):
+    with pytest.raises(ValueError, match=r"labels must be a list of strings, .* or a tokenizer; there is no file abc"):
         sc.explain(MODEL, [1, 2]).labelled("abc")
-    with pytest.raises(ValueError, match="labels is a list of strings"):
+    with pytest.raises(ValueError, match="labels must be a list of strings"):
         sc.explain(MODEL, [1, 2]).labelled(3)
 
 

@@ -104,5 +104,5 @@ def test_many_rows_are_a_batch_here_and_prompts_there() -> None:
     assert sc.explain(MODEL, rows, by=sc.logit(row=1)).run.tokens.shape == (2, 3)
     assert sc.explain_many(MODEL, rows).prompts == 2
     assert sc.explain_many(MODEL, [Tensor(rows[0]), Tensor(rows[:1])]).prompts == 2
-    with pytest.raises(ValueError, match="prompt 1: a prompt is one row of tokens, and this has 2: give each row by"):
+    with pytest.raises(ValueError, match="prompt 1: a prompt is one row of tokens, but this has 2: give each row"):
         sc.explain_many(MODEL, [rows])

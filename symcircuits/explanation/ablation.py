@@ -1,10 +1,10 @@
-"""What removing something does, computed and not estimated: a head's output, or a part of a head's scores.
+"""The effect of removing a head's output, or a part of a head's scores: computed, not estimated.
 
-Two kinds of answer, always named. *frozen*: what is held fixed in an expansion (the patterns of all heads, and
-whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after
-the change is computed anew by the model's own forward pass. "End" is the logits (before their soft cap, if they have
-one: that is what terms add up to), the last stream (of a model without unembedding unless ``target`` says otherwise),
-or an attached readout; every array has the tokens' batch axis in front, if they have one. Source: own derivation.
+Two kinds of results, always named. *frozen*: everything that an expansion holds fixed (the patterns of all heads, and
+whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after the
+change is recomputed by the model's own forward pass. The "end" is the logits (before their soft cap, if they have
+one, because terms add up to these), the last stream (by default for a model without unembedding), or an attached
+readout; every array has the tokens' batch axis in front, if they have one. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HeadRemoval(Shown):
-    """What happens to the end ``[..., n, width]`` without heads, or a path: ``change = value_part + pattern_part``.
+    """The change of the end ``[..., n, width]`` without heads, or a path: ``change = value_part + pattern_part``.
 
     ``value_part``: with everything held fixed, ``- sum of the terms through the heads`` (along the path).
-    ``pattern_part``: the rest, recomputed minus frozen: the later patterns (and what else was held fixed) answer. It is
-    the error that freezing makes for this intervention.
+    ``pattern_part``: the rest, recomputed minus frozen: the response of later patterns (and of everything else that was
+    held fixed). It is the error of freezing for this intervention.
     """
 
     heads: tuple[str, ...]
@@ -46,22 +46,22 @@ class HeadRemoval(Shown):
 
     @property
     def change(self) -> Array:
-        """The whole change: end of the model without the heads' outputs minus end of the model."""
+        """The whole change: the end of the model without the heads' outputs minus the end of the model."""
         return np.asarray(self.value_part + self.pattern_part)
 
 
 def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], target: str | None = None) -> HeadRemoval:
-    """Remove the outputs of one head, or of several together, or a path; and take the change of the end apart.
+    """Remove the outputs of one head, of several heads, or of a path, and split the change of the end.
 
-    With ``Y`` the end of the model, ``Y'`` of the model in which each of the heads H adds 0 to the stream (also not its
-    value bias; ``b_O`` stays):
+    With ``Y`` the end of the model and ``Y'`` that of the model in which each of the heads H adds 0 to the stream
+    (including its value bias; ``b_O`` stays):
     ``value_part = - sum_{terms through a head of H} term``, ``pattern_part = (Y' - Y) - value_part``.
-    A path ``"L0H2 -> L1H0"`` is two heads or more, each read by the next: the second does not read what the first
-    writes, so writes something else, and so on; all other heads read what they did, and what comes after the last is
-    computed anew. The value part is then minus the terms with these heads one directly after the other, the pattern
-    part what the patterns of the path's own and of later heads answer.
-    ``target``: what is looked at as the end, ``"logits"``, ``"stream"`` or ``"readout:probe"``. Raises ValueError on a
-    head, a path or a target that is not there.
+    A path ``"L0H2 -> L1H0"`` has two heads or more, each read by the next: the second does not read the output of the
+    first, so its own output changes, and so on; all other heads keep their inputs, and everything after the last head
+    is recomputed. The value part is then minus the terms with these heads directly one after another, the pattern part
+    the response of the patterns of later heads of the path and of all heads after it.
+    ``target``: the end, ``"logits"``, ``"stream"`` or ``"readout:probe"``. Raises ValueError if a head, a path or a
+    target does not exist.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -71,7 +71,7 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], target:
     >>> bool(abs(last.pattern_part).max() < 1e-12)      # nothing comes after
     True
     >>> both = [remove_heads(run, f"L0H0 -> L1H{i}").change for i in range(2)]
-    >>> bool(abs(sum(both) + remove_heads(run, "L0H0").change).max() > 1e-3)      # there is the way past them, too
+    >>> bool(abs(sum(both) + remove_heads(run, "L0H0").change).max() > 1e-3)      # L0H0 also acts past them
     True
     """
     need("remove_heads", run, Run)
@@ -99,11 +99,11 @@ def _path_of(heads: Any) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ScoreRemoval(Shown):
-    """What happens when a part of one head's scores is taken away.
+    """The effect of removing a part of one head's scores.
 
-    ``removed``: what, in words; ``scores``: the part, ``[..., n, n]``; ``pattern``: the head's pattern without it,
-    ``pattern_change`` that minus the pattern with it. ``frozen``: the change of the end when this head uses the new
-    pattern and all else is held fixed; ``recomputed``: when all heads after it compute theirs anew.
+    ``removed``: a description of the part; ``scores``: the part, ``[..., n, n]``; ``pattern``: the head's pattern
+    without it; ``pattern_change``: that minus the original pattern. ``frozen``: the change of the end if this head uses
+    the new pattern and everything else is held fixed; ``recomputed``: if everything after it is recomputed.
     """
 
     head: str
@@ -119,7 +119,7 @@ class ScoreRemoval(Shown):
     def distance(self) -> Array:
         """Total variation between old and new pattern of each query, ``[..., n]``: 0 the same, 1 nothing shared.
 
-        Half the sum of the absolute changes; without softmax, where rows need not sum to one, it has no upper end.
+        Half the sum of the absolute changes; without softmax, where rows need not sum to one, it has no upper limit.
         """
         return distance(self.pattern_change)
 
@@ -132,12 +132,12 @@ def distance(pattern_change: Array) -> Array:
 def remove_scores(
     run: Run, head: str | tuple[int, int], what: str | Term | Expansion, target: str | None = None
 ) -> ScoreRemoval:
-    """Take a composition type, a term or a selection of terms from a head's scores; the pattern follows by softmax.
+    """Remove a composition type, a term or a selection of terms from a head's scores, and apply softmax again.
 
-    ``A' = softmax*(S - part)`` (where scores have a soft cap S is before it: see
-    :func:`symcircuits.model.pattern_without`); with everything but this head's pattern held fixed the end changes by
-    the terms through the head, its pattern replaced by ``A' - A``
-    (each term holds it once); ``recomputed`` is the model's forward pass with ``A'`` given. ``what``: ``"none"``,
+    ``A' = softmax*(S - part)`` (with a soft cap on scores, S is taken before it: see
+    :func:`symcircuits.model.pattern_without`). With everything but this head's pattern held fixed, the end changes by
+    the terms through the head with its pattern replaced by ``A' - A`` (each term contains it once); ``recomputed`` is
+    the model's forward pass with the pattern ``A'``. ``what``: ``"none"``,
     ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection such as
     ``scores(arch, "L1H0").from_source("pos")``. ``target``: as in :func:`remove_heads`. Raises ValueError on another
     head's terms or an unknown type.
@@ -196,8 +196,8 @@ def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[st
         return f"composition {what}", evaluate(scores.where(what), run).total()
     if isinstance(what, Expansion) and what.target == scores.target and what.readout != scores.readout:
         raise ValueError(
-            f"this selection is of [{what.architecture}], but the run is of a model that is [{scores.architecture}]; "
-            "select from the expansion of its own architecture"
+            f"this selection is of [{what.architecture}], but the model of the run is [{scores.architecture}]; "
+            "select from the expansion of the model's architecture"
         )
     if not isinstance(what, Expansion) or what.readout != scores.readout:
         raise ValueError(f"{brief(what)} is neither a composition type, a term nor a selection of {scores.target}")
@@ -213,5 +213,5 @@ def _expanded_end(run: Run, target: str | None) -> Expansion:
     """The expansion of the end; ValueError where the model has no such end."""
     found = expand(run.model, run.model.architecture.end if target is None else target)
     if found.readout.bilinear:
-        raise ValueError(f"target is logits, stream or a readout, whose change is computed, not {found.target}")
+        raise ValueError(f"target must be logits, stream or a readout, not {found.target}")
     return found

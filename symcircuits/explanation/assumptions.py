@@ -20,18 +20,20 @@ def assumptions(run: Run) -> tuple[str, ...]:
     if run.tokens.ndim == 2 and len(run.tokens) > 1:
         lines.append(f"norms and shares are over all {len(run.tokens)} rows")
     lines.append(_position_sentence(architecture))
-    direction = "causal (a query sees itself and what is before)" if architecture.causal else "bidirectional"
+    direction = "causal (a query sees itself and earlier tokens)" if architecture.causal else "bidirectional"
     if run.attended is not None:
         direction = "by the mask that was given, in place of the model's own"
     lines.append(f"attention: {direction}")
     if run.attended is not None and run.attended.added is not None:
-        lines.append("what the mask adds to scores is not a term: score terms add up to the scores before it")
+        lines.append(
+            "numbers that the mask adds to scores are not terms: score terms add up to the scores without them"
+        )
     lines.append(_scale_sentence(model))
     lines += _feature_sentences(model) + _own_sentences(architecture)
     if architecture.biases:
         kinds = sorted({b.partition("[")[0] for b in architecture.biases})
         sources = [kind for kind in kinds if kind in SOURCE_BIASES]
-        lines += [f"biases are sources of their own: {', '.join(sources)}"] if sources else []
+        lines += [f"biases are separate sources: {', '.join(sources)}"] if sources else []
     return (*lines, *model.notes)
 
 
@@ -47,10 +49,8 @@ def ranked_by(measure: Measure, sort: str, together: bool, sources: Sequence[str
     split = {"embed", "pos"} <= set(sources)
     said = f"terms are ranked by {what}"
     said += ", from token and position embedding together" if together and split else ""
-    depends = (
-        ["a vector that is added to every row of W_U"] if sort in ("norm", "contribution") and read == "logit" else []
-    )
-    depends += ["what of the embedding is moved to the positions"] if split and not together else []
+    depends = ["a vector added to every row of W_U"] if sort in ("norm", "contribution") and read == "logit" else []
+    depends += ["the split between token and position embedding"] if split and not together else []
     if not measure.chosen:
         return f"{said}, which depends on the basis of the stream"
     return f"{said}, which depends on {' and '.join(depends)}" if depends else said
@@ -62,12 +62,12 @@ def _feature_sentences(model: Model) -> list[str]:
     if architecture.norm:
         lines.append(
             f"norms: {architecture.norm}, {'with' if architecture.gains else 'without'} gain; terms through different "
-            "norms carry different scales, so that their sizes are not comparable"
+            "norms carry different scales, so their sizes are not comparable"
         )
     if architecture.mlps:
         kind = f"{settings.activation}, gated" if architecture.gated else settings.activation
         kind = "bilinear" if architecture.bilinear else kind
-        lines.append(f"MLPs: {kind}; what each writes is a source of its own")
+        lines.append(f"MLPs: {kind}; the output of each is a separate source")
     if not architecture.softmax:
         lines.append("no softmax: a pattern is the masked scores, and its rows need not sum to one")
     if architecture.groups:
@@ -76,7 +76,7 @@ def _feature_sentences(model: Model) -> list[str]:
         values = ", ".join(
             f"{name} {model.multipliers[name]:.6g}" for name in sorted(model.multipliers, key=scalar_order)
         )
-        lines.append(f"multipliers stand before the terms: {values}")
+        lines.append(f"multipliers in front of terms: {values}")
     if any(w is not None for w in settings.windows):
         lines.append(f"window of keys by layer: {', '.join('all' if w is None else str(w) for w in settings.windows)}")
     for cap, what in ((settings.score_cap, "scores"), (settings.logit_cap, "logits")):
@@ -90,8 +90,8 @@ def _own_sentences(architecture: Architecture) -> list[str]:
     for part in architecture.parts:
         label = f"{'M' if part.of == 'mlp' else 'L'}{part.layer}"
         means = {
-            "stream": f"there the stream is the sources and rest[{label}], held fixed, and all before is cut off",
-            "mlp": f"what that MLP writes is its sources and rest[{label}], held fixed",
+            "stream": f"there the stream is its sources and rest[{label}], held fixed; earlier paths are cut off",
+            "mlp": f"the output of that MLP is its sources and rest[{label}], held fixed",
             "added": "the model is run with it",
         }
         lines.append(f"{part}: {means[part.of]}")
@@ -101,7 +101,7 @@ def _own_sentences(architecture: Architecture) -> list[str]:
 def _held_sentence(architecture: Architecture) -> str:
     held = ["the attention pattern of every head"]
     held += ["1 / sigma of every norm"] if architecture.norm or architecture.qk_norm else []
-    held += ["what every MLP writes"] if architecture.mlps else []
+    held += ["the output of every MLP"] if architecture.mlps else []
     values = "its value" if len(held) == 1 else "their values"
     return f"held fixed: {', '.join(held)}, at {values} on these tokens"
 
@@ -111,13 +111,13 @@ def _position_sentence(architecture: Architecture) -> str:
         None: "no position embedding",
         "standard": "the position embedding is a source of the stream, pos",
         "shortformer": "the position embedding enters queries and keys only (shortformer): pos is in no logit term",
-        "rotary": "rotary positions turn queries and keys: scores hold W_Q^T R_(j-i) W_K",
+        "rotary": "rotary positions rotate queries and keys: scores contain W_Q^T R_(j-i) W_K",
         "alibi": "ALiBi adds -slope |i - j| to scores; it is not a path term: score terms sum to the scores without it",
     }[architecture.positions]
 
 
 def _scale_sentence(model: Model) -> str:
     if not model.architecture.scale:
-        return "scores carry no scale"
+        return "scores have no scale"
     scales = sorted(set(model.score_scale.values()))
-    return "score scale: " + (f"{scales[0]:.6g}" if len(scales) == 1 else "one a head") if scales else "no heads"
+    return "score scale: " + (f"{scales[0]:.6g}" if len(scales) == 1 else "one per head") if scales else "no heads"

@@ -41,9 +41,9 @@ MAX_TERMS = 20_000  # terms that are looked at one by one; the orders above are 
 class Explanation(Shown):
     """What :func:`explain` found; ``.text()``, ``.json()``, ``.html()`` and ``.columns()`` show it.
 
-    ``measure``: the chosen logit, or difference of two, filled in (of the stream position and row alone); ``row`` is
-    None where the run is not a batch. ``terms``: the largest, each by itself; ``rows``: the same as reports show them,
-    where those from token and position embedding through the same heads may be one (``beside``).
+    ``measure``: the chosen logit, or difference of two, with all defaults filled in (for the stream only position and
+    row); ``row`` is None if the run is not a batch. ``terms``: the largest single terms; ``rows``: the same as in
+    reports, where those from token and position embedding through the same heads may form one row (``beside``).
     """
 
     model: Model
@@ -70,7 +70,7 @@ class Explanation(Shown):
 
     @property
     def readout(self) -> str:
-        """The name of the readout that is taken apart in place of the logits; empty without."""
+        """The name of the readout that is explained in place of the logits; empty if there is none."""
         return self.expansion.target.partition(":")[2]
 
     @property
@@ -80,12 +80,12 @@ class Explanation(Shown):
 
     @property
     def difference(self) -> float | None:
-        """The same less that of the second token; None where no second was chosen."""
+        """The same minus that of the second token; None if no second token was chosen."""
         return self.measure.at(reference(self.expansion.target, self.run))[1]
 
     @property
     def centred(self) -> float | None:
-        """The chosen logit less the mean of all logits there; None of a readout and of the stream."""
+        """The chosen logit minus the mean of all logits there; None for a readout and for the stream."""
         if self.readout or not self.measure.chosen:
             return None
         return float(sized(reference(self.expansion.target, self.run), self.measure)["centred"])
@@ -94,7 +94,7 @@ class Explanation(Shown):
         """The same with names of tokens.
 
         ``labels``: a list with one for each vocabulary entry or position, the path of a file of them or of a
-        ``tokenizer.json``, or a tokenizer. ValueError on any other.
+        ``tokenizer.json``, or a tokenizer. ValueError on anything else.
 
         >>> import symcircuits as sc
         >>> found = sc.explain(sc.random_model(sc.attention_only((1,)), d_vocab=9), [1, 2], by=sc.logit(3))
@@ -108,22 +108,22 @@ class Explanation(Shown):
         return higher(dict, "Explanation.json")(self)
 
     def html(self, head: str | None = None, progress: OnProgress | bool = None) -> str:
-        """The explanation as one page that needs nothing else: formulas, figures and filters are in it.
+        """The explanation as one self-contained page with formulas, figures and filters.
 
-        ``head``: whose scores are opened (the head with the largest margin, of those with composition if any).
-        Raises ValueError on a head that is not there.
+        ``head``: the head whose scores are shown first (by default the one with the largest margin, among those with
+        composition if there are any). Raises ValueError if the head does not exist.
         """
         return higher(str, "Explanation.html")(self, head, told_by(progress))
 
     def save_html(self, path: str | os.PathLike[str], head: str | None = None) -> Path:
-        """Write :meth:`html` to a file, whole or not at all."""
+        """Write :meth:`html` to a file, completely or not at all."""
         return write_text(path, self.html(head))
 
     def columns(self) -> dict[str, list[Any]]:
         """The shown terms as columns of equal length, ready for ``pandas.DataFrame`` or ``polars.DataFrame``.
 
-        ``label, order, composition, source, heads`` (labels with blanks between), ``norm, contribution, text``, and
-        ``difference`` where two tokens were chosen.
+        ``label, order, composition, source, heads`` (labels separated by spaces), ``norm, contribution, text``, and
+        ``difference`` if two tokens were chosen.
 
         >>> import symcircuits as sc
         >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])
@@ -133,7 +133,7 @@ class Explanation(Shown):
         return columns(self.terms)
 
     def score_columns(self, head: str | None = None, top: int = 20) -> dict[str, list[Any]]:
-        """Scores as columns: of every head by composition type, or the largest score terms of one head.
+        """Scores as columns: for every head by composition type, or the largest score terms of one head.
 
         Without a head: ``head, composition, count, share`` (of the margin), ``centred_share, norm, centred_norm``.
         With one: ``label, order, composition, query_source, key_source, query_heads, key_heads, norm, centred_norm,
@@ -163,31 +163,31 @@ def explain(
     progress: OnProgress | bool = None,
     workers: Any = None,
 ) -> Explanation:
-    """Take the logits (the stream, without unembedding) of a model on tokens apart, and the scores of its heads.
+    """Explain the logits of a model on tokens (or its stream, without unembedding), and the scores of its heads.
 
     ``subject``: a model, or the path of one, with ``tokens``; a run, which has its own tokens, and may be made with a
     dtype, a mask and sources (``model.with_(sc.source(...)).run(tokens, dtype, mask=mask)``); or the values of a whole
-    expansion on a run, which say what is taken apart (logits, stream or a readout) and how terms are printed.
+    expansion on a run, which determine what is explained (logits, stream or a readout) and how terms are printed.
 
     ``by``: the logit whose contributions are shown, :func:`~symcircuits.logit`: by default the model's first choice at
-    the last position (of the first row); with ``against`` contributions to the difference are shown too. Of a readout
-    it is a direction; of the stream it gives position and row alone. ``top``: how many terms are shown, largest first.
+    the last position (of the first row); with ``against``, contributions to the difference are shown too. For a readout
+    it is a direction; for the stream it gives only position and row. ``top``: how many terms are shown, largest first.
 
-    By what, if it is not said: by a number that stays when weights are written in another way that leaves the model as
-    it is (see :func:`~symcircuits.invariances`): the difference where two tokens are given, else the contribution less
-    its mean over all outputs (``"centred"``), of a readout what it reads; terms through the same heads from token and
-    position embedding count as one, and are one row of a report. ``sort`` asks for another, each term by itself:
-    ``"centred"``, ``"norm"``, ``"contribution"`` or ``"difference"``. The stream has norms alone. The choice is named
-    in ``assumptions``.
+    By default, terms are ranked by a number that does not depend on how the model is parameterised (see
+    :func:`~symcircuits.invariances`): the difference if two tokens are given, else the contribution minus its mean over
+    all outputs (``"centred"``), for a readout the contribution; terms through the same heads from token and position
+    embedding count as one, and form one row of a report. ``sort`` chooses another ranking of single terms:
+    ``"centred"``, ``"norm"``, ``"contribution"`` or ``"difference"``. The stream has only norms. ``assumptions`` name
+    the choice.
 
-    ``queries``: the query positions of the margin (all). Above ``max_terms`` terms the orders that do not fit are not
-    looked at one by one: they are in the remainder, whose sum is exact. Names of tokens: :meth:`Explanation.labelled`.
+    ``queries``: the query positions of the margin (all). Above ``max_terms`` terms, the orders that do not fit are not
+    examined term by term: they are in the remainder, whose sum is exact. Names of tokens: :meth:`Explanation.labelled`.
 
     ``workers``: a number, an executor or a function that makes one (as for
-    :func:`~symcircuits.explain_many`), which take the scores apart, some heads each; the result is the same, bit for
-    bit, for any number of them. In other processes they read the model from its path and run it for themselves: nothing
-    is attached to it then, and the run has no mask. Raises ValueError on bad tokens or choices, TypeError on values
-    that are not on a run.
+    :func:`~symcircuits.explain_many`), which analyse the scores, some heads each; the result is the same, bit for bit,
+    for any number of them. Workers in other processes read the model from its path and run it themselves, so nothing
+    may be attached to it, and the run must have no mask. Raises ValueError on bad tokens or choices, TypeError on
+    values that are not on a run.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2, 2)), d_model=4, seed=1)

@@ -1,4 +1,4 @@
-"""Names of tokens, for people: one a vocabulary entry or one a position, and how any text is made safe to show."""
+"""Names of tokens for people: one per vocabulary entry or per position, and how any text is made safe to show."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def read_labels(labels: Any, n: int, d_vocab: int, d_vocab_out: int | None = Non
     'positions'
     """
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Sequence):
-        raise ValueError(f"labels is a list of strings, one a vocabulary entry or one a position, not {brief(labels)}")
+        raise ValueError(
+            f"labels must be a list of strings, one per vocabulary entry or per position, not {brief(labels)}"
+        )
     for i, name in enumerate(labels):
         if not isinstance(name, str):
             raise ValueError(f"label {i} is not a string but {name!r:.80}")
@@ -84,7 +86,7 @@ def read_labels(labels: Any, n: int, d_vocab: int, d_vocab_out: int | None = Non
 
 
 def read_label_file(path: str | os.PathLike[str]) -> list[str]:
-    """Labels from a UTF-8 file: a JSON list of strings, or one a line (an empty line is an empty label).
+    """Labels from a UTF-8 file: a JSON list of strings, or one per line (an empty line is an empty label).
 
     Raises ValueError on another content, and where the file is not one or is longer than :data:`files.LIMITS` say.
     """

@@ -49,21 +49,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The closure of one target that comes nearest to its bound (or is farthest beyond), and of which prompt it is."""
+    """The closure of one target nearest to its bound (or farthest beyond it), with the number of its prompt."""
 
     prompt: int
     closure: Closure
 
     @property
     def ratio(self) -> float:
-        """Error by bound; 0 where there is no error."""
+        """Error divided by bound; 0 if there is no error."""
         error, bound = self.closure.error, self.closure.bound
         return 0.0 if error == 0 else error / bound if bound else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A prompt that is in no average: its number (line or place, from 1), and why."""
+    """A prompt that is left out of all averages: its number (line or position, from 1), and why."""
 
     prompt: int
     why: str
@@ -71,14 +71,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Averages(Shown):
-    """What :func:`explain_many` found; ``.text()``, ``.json()`` and ``.columns()`` show it.
+    """The result of :func:`explain_many`; ``.text()``, ``.json()`` and ``.columns()`` show it.
 
-    ``measure``: the logit, or difference of two, of every prompt that does not say its own, as it was asked for;
-    ``prompts``: how many are averaged; ``whole``: the whole logits (or stream); ``totals``: by ``"order"``,
-    ``"composition"`` and ``"head"`` (terms through it), of models that are polynomials by ``"degree"`` too;
-    ``scores``: of each head by composition type. ``worst``: of logits (or stream), scores and layers the closure that
-    is nearest to its bound, over all prompts. ``unclosed``, ``skipped``: the first of the prompts whose closure failed
-    and of those that were bad; ``n_unclosed``, ``n_skipped`` say how many there are.
+    ``measure``: the requested logit, or difference of two, for prompts that do not choose their own; ``prompts``: how
+    many are averaged; ``whole``: the whole logits (or stream); ``totals``: by ``"order"``, ``"composition"`` and
+    ``"head"`` (terms through it), for models that are polynomials also by ``"degree"``; ``scores``: for each head by
+    composition type. ``worst``: for logits (or stream), scores and layers the closure nearest to its bound, over all
+    prompts. ``unclosed``, ``skipped``: the first prompts whose closure failed and the first invalid ones;
+    ``n_unclosed``, ``n_skipped``: how many there are.
     """
 
     model: Model
@@ -108,7 +108,7 @@ class Averages(Shown):
         """The same with names of tokens.
 
         ``labels``: a list with one for each vocabulary entry, the path of a file of them or of a ``tokenizer.json``, or
-        a tokenizer. ValueError on any other.
+        a tokenizer. ValueError on anything else.
         """
         return replace(self, labels=vocabulary_labels(labels, self.model))
 
@@ -158,25 +158,25 @@ def explain_many(
     progress: OnProgress | bool = None,
     workers: Any = None,
 ) -> Averages:
-    """Average what :func:`~symcircuits.explanation.explain.explain` finds over many prompts, one at a time.
+    """Average the results of :func:`~symcircuits.explanation.explain.explain` over many prompts, one at a time.
 
-    ``prompts``: the path of a file, a prompt a line, or an iterable of prompts (see
-    :mod:`symcircuits.explanation.prompts`). ``by``: the chosen logit (or difference), :func:`~symcircuits.logit`, of
-    every prompt that does not say its own; without a token it is the model's first choice. ``tokenizer``: what makes
-    tokens of texts; it names tokens too (other names: :meth:`Averages.labelled`). Averaged are norms and contributions
-    of logit terms by order, composition type and head (all terms through it), and norms and shares of each head's
-    scores by composition type; all by the walk, with no term listed. The memory in use does not grow with the number of
-    prompts. Each prompt stands alone, at its own length.
+    ``prompts``: the path of a file with one prompt per line, or an iterable of prompts (see
+    :mod:`symcircuits.explanation.prompts`). ``by``: the chosen logit (or difference), :func:`~symcircuits.logit`, for
+    every prompt that does not choose its own; without a token it is the model's first choice. ``tokenizer``: converts
+    texts to tokens; it also names tokens (other names: :meth:`Averages.labelled`). The averages are norms and
+    contributions of logit terms by order, composition type and head (all terms through it), and norms and shares of
+    each head's scores by composition type; all are computed by the walk, without listing terms. Memory does not grow
+    with the number of prompts. Each prompt is run separately, at its own length.
 
     ``workers``: a number, an executor (anything with ``submit``, as of Dask or loky), or a function that
-    makes one (see :class:`~symcircuits.work.workers.WorkerPool`); prompts are split among them, and what they find is
-    added in the order of the prompts, so that the result is the same, bit for bit, for any number of workers that
-    compute alike. BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of
-    the weights, so ``model`` is then that path. What a worker that died was doing is done again, three times at most.
+    makes one (see :class:`~symcircuits.work.workers.WorkerPool`); prompts are split among them, and their results are
+    added in the order of the prompts, so the result is the same, bit for bit, for any number of workers of the same
+    kind. BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of the
+    weights, so ``model`` is then that path. Tasks of dead workers are retried, three times at most.
 
-    A prompt that cannot be read is refused by its number, of a file or sequence before the first is run; with
-    ``skip_bad`` it is left out and named. One whose closure fails is in no average: it is named, and ``ok`` is False.
-    Raises ValueError on bad choices, and where no prompt is there.
+    A prompt that cannot be read raises an error with its number, for a file or sequence before the first is run; with
+    ``skip_bad`` it is left out and named. One whose closure fails is left out of all averages and named, and ``ok`` is
+    False. Raises ValueError on bad choices, and if there are no prompts.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2, 2)), d_vocab=9, seed=1)
@@ -215,7 +215,7 @@ def explain_many(
         raise ValueError(f"{read.path}: there are no prompts in this file" if read.path else "there are no prompts")
     if tally.skipped and not tally.prompts and not tally.unclosed:
         first = tally.skipped[0]
-        only = "it is the only prompt" if tally.n_skipped == 1 else f"all {tally.n_skipped:,} prompts are bad"
+        only = "it is the only prompt" if tally.n_skipped == 1 else f"all {tally.n_skipped:,} prompts are invalid"
         raise read.bad(first.prompt, f"{first.why}; {only}")
     labels = Labels() if tokenizer is None else tokenizer_labels(tokenizer, given)
     return tally.found(str(read.path) if read.path else "", labels)
@@ -266,7 +266,7 @@ def _for_all(model: Model, by: Measure | None) -> Measure:
 
 
 def _check_all(read: Prompts, skip_bad: bool, progress: OnProgress) -> int:
-    """How many prompts there are; every one is read, so that a bad one is refused before any is run."""
+    """The number of prompts; all are read, so an invalid one raises an error before any is run."""
     count = 0
     for number, reader in read.entries():
         count += 1
@@ -280,7 +280,7 @@ def _check_all(read: Prompts, skip_bad: bool, progress: OnProgress) -> int:
 # --------------------------------------------------------------------------------------------- running sums
 @final
 class _Tally:
-    """Running sums over prompts; a prompt is taken up whole or not at all."""
+    """Running sums over prompts; a prompt is included completely or not at all."""
 
     def __init__(self, model: Model, by: Measure, read: Prompts, skip_bad: bool) -> None:
         self.model, self.by, self.read, self.skip_bad = model, by, read, skip_bad

@@ -1,4 +1,4 @@
-"""Reading many prompts: one at a time, from a file of lines or from Python, each refused by its number.
+"""Reading many prompts: one at a time, from a file of lines or from Python; errors name the number of the prompt.
 
 A line is one prompt. It is a JSON list of token ids, a JSON object, ``{"tokens": [3, 1], "target": 4, "against": 2,
 "position": -1}`` (all but the tokens may be left out; ``"text"`` in place of ``"tokens"`` where there is a tokenizer),
@@ -73,7 +73,7 @@ class Prompts:
         self.model, self.given, self.position, self.encode = model, given, position, encode
         self.path = user_path(given) if isinstance(given, (str, os.PathLike)) else None
         if self.path is None and (isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable)):
-            raise TypeError(f"prompts are the path of a file or an iterable of prompts, not {type(given).__name__}")
+            raise TypeError(f"prompts must be the path of a file or an iterable of prompts, not {type(given).__name__}")
         if self.path is None:
             self.again = not isinstance(given, Iterator)
         else:
@@ -85,7 +85,7 @@ class Prompts:
             yield read(number)
 
     def entries(self) -> Iterator[tuple[int, Callable[[int], Prompt]]]:
-        """The number of every prompt and what reads it, so that one that is refused does not end the reading."""
+        """The number of every prompt and the function that reads it, so an invalid one does not end the reading."""
         if self.path is None:
             for number, item in enumerate(self.given, 1):
                 yield number, lambda n, item=item: self._read(n, lambda: item)  # type: ignore[misc]
@@ -95,7 +95,7 @@ class Prompts:
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
                 if len(line) > LONGEST_LINE:
-                    raise self.bad(number, f"this line is longer than {LONGEST_LINE:,} bytes, and is not read")
+                    raise self.bad(number, f"this line is longer than {LONGEST_LINE:,} bytes")
                 if line.strip(b" \t\r\n\x0b\x0c\xef\xbb\xbf"):
                     yield number, lambda n, line=line: self._read(n, lambda: _read_line(line))  # type: ignore[misc]
 
@@ -136,14 +136,16 @@ class Prompts:
                 raise ValueError(f"{_TOLD}, not {printable(repr(tokens))}")
         found = read_tokens(tokens, self.model.d_vocab, self.model.n_context)
         if found.ndim == 2 and len(found) != 1:
-            raise ValueError(f"a prompt is one row of tokens, and this has {len(found)}: give each row by itself")
+            raise ValueError(f"a prompt is one row of tokens, but this has {len(found)}: give each row separately")
         return found.reshape(-1)
 
     def _encoded(self, text: Any) -> Sequence[int]:
         if not isinstance(text, str):
-            raise ValueError(f"the text of a prompt is a string, not {printable(repr(text))}")
+            raise ValueError(f"the text of a prompt must be a string, not {printable(repr(text))}")
         if self.encode is None:
-            raise ValueError("this prompt is a text, and no tokenizer is given (a tokenizer.json makes tokens of it)")
+            raise ValueError(
+                "this prompt is a text, but no tokenizer is given (a tokenizer.json converts it to tokens)"
+            )
         tokens = self.encode(text)
         if not tokens:
             raise ValueError(f"the text {printable(repr(text))} has no tokens; at least one is needed")
@@ -193,7 +195,7 @@ def _read_json(text: str) -> Any:
             f"this line starts like JSON, but is not valid JSON: {said} at character {fault.pos + 1}"
         ) from None
     except RecursionError:
-        raise ValueError("this line starts like JSON, and is nested too deeply") from None
+        raise ValueError("this line starts like JSON, but is nested too deeply") from None
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

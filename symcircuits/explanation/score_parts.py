@@ -61,7 +61,7 @@ def score_parts(run: Run, head: str | tuple[int, int]) -> ScoreParts:
 
     Each side is walked once, marked by the kind of its source:
     ``S = scale sum_{a, b} q_a k_b^T``, with ``q_a`` the queries from paths whose source is of kind a, ``k_b`` the keys
-    from kind b. ValueError on a head that is not there. Source: own derivation.
+    from kind b. ValueError if the head does not exist. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2), biases=True), seed=1).run([1, 2, 3])

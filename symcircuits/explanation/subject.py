@@ -36,10 +36,10 @@ def values_of(subject: Any, tokens: Any) -> Values:
     need("explain", subject, Model, str, os.PathLike, Run, Values)
     if isinstance(subject, (Run, Values)):
         if tokens is not None:
-            raise ValueError("tokens go with a model: a run, and values on a run, have theirs; leave tokens out")
+            raise ValueError("tokens go with a model: a run, and values on a run, have their own; leave tokens out")
         return _whole(subject) if isinstance(subject, Values) else _ends(subject)
     if tokens is None:
-        raise ValueError("a model is explained on tokens: give explain(model, tokens), or a run in place of the model")
+        raise ValueError("tokens are required: give explain(model, tokens), or a run in place of the model")
     return _ends((subject if isinstance(subject, Model) else load(subject)).run(tokens))
 
 
@@ -52,8 +52,8 @@ def _whole(values: Values) -> Values:
     expansion = values.expansion
     if expansion.readout.bilinear:
         raise ValueError(
-            f"explain takes logits, the stream or a readout apart, not {expansion.target}: the scores of all heads are "
-            "in what it finds of these"
+            f"explain takes values of the logits, the stream or a readout, not of {expansion.target}: its results "
+            "include the scores of all heads"
         )
     if expansion.clauses:
         chosen = ", ".join(map(str, expansion.clauses))
@@ -67,7 +67,7 @@ def as_logit(call: str, by: Measure | None) -> Measure:
     if by is None:
         return logit()
     if not isinstance(by, Measure):
-        raise TypeError(f"by is sc.logit(token, against=..., position=..., row=...), not {brief(by)}")
+        raise TypeError(f"by must be sc.logit(token, against=..., position=..., row=...), not {brief(by)}")
     if KINDS[by.kind].reads != "token":
         raise ValueError(
             f"{call} shows norms and contributions to one logit: give by=sc.logit(token, against=..., position=...), "

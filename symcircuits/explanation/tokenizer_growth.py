@@ -121,7 +121,7 @@ def _factor(step: Any) -> int:
     if kind == "Precompiled":
         return _precompiled(step.get("precompiled_charsmap"))
     if kind not in _FACTORS:
-        raise ValueError(f"its step {kind[:40]!r} is not known here, nor how much text it makes")
+        raise ValueError(f"its step {kind[:40]!r} is unknown, and so is how much text it makes")
     return _FACTORS[kind]
 
 

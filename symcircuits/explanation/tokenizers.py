@@ -192,7 +192,7 @@ def any_labels(labels: Any, n: int, model: Model) -> Labels:
         return labels
     if isinstance(labels, (str, os.PathLike)):
         if not user_path(labels).exists():
-            raise ValueError(f"labels is {_WORDS}; there is no file {printable(str(labels))}")
+            raise ValueError(f"labels must be {_WORDS}; there is no file {printable(str(labels))}")
         if is_tokenizer_file(labels):
             return tokenizer_labels(labels, model)
         labels = read_label_file(labels)

@@ -71,7 +71,7 @@ def _heading(found: Averages) -> Titled:
     name, n, lengths = visible(found.model.name), found.prompts, found.lengths
     of = f" of {_range(lengths)} token{'s' * (lengths.most != 1)}" if n else ""
     title = f"explain {name}: {found.model.architecture}; averages over {amount(n, 'prompt')}{of}"
-    said = [*found.assumptions, "each prompt stands alone, at its own length: nothing is padded, no token is added"]
+    said = [*found.assumptions, "each prompt is run separately at its own length: nothing is padded, no token is added"]
     said += ["norms grow with the length of a prompt; shares and contributions do not"] if _several(lengths) else []
     return Titled(title, points=[f"  - {visible(line)}" for line in said])
 
@@ -92,11 +92,11 @@ def _place(found: Averages, n: int) -> str:
 def _faults(found: Averages) -> Titled:
     lines: list[str] = []
     for count, faults, what in (
-        (found.n_unclosed, found.unclosed, "FAIL: {} with a closure beyond its bound, in no average:"),
+        (found.n_unclosed, found.unclosed, "FAIL: {} with a closure beyond its bound, left out of all averages:"),
         (found.n_skipped, found.skipped, "Left out: {}:"),
     ):
         if count:
-            lines.append(what.format(amount(count, "prompt" if "FAIL" in what else "bad prompt")))
+            lines.append(what.format(amount(count, "prompt" if "FAIL" in what else "invalid prompt")))
             lines += [f"  {_place(found, f.prompt)}: {visible(f.why)}" for f in faults]
             lines += [f"  and {count - len(faults)} more"] if count > len(faults) else []
     return Titled(points=lines)
@@ -110,7 +110,7 @@ def _closures(found: Averages) -> Titled:
     ]  # fmt: skip
     if not rows:
         return Titled()
-    title = "Closure, the nearest to its bound of all prompts (of all heads, of all layers): largest |sum - model|"
+    title = "Closure nearest to its bound, over all prompts (and all heads or layers): largest |sum - model|"
     return Titled(title, ["", "of", "error", "bound", "ratio", "prompt"], rows, [2, 3, 4])
 
 
@@ -122,7 +122,7 @@ def _totals(found: Averages, quantity: str, top: int) -> Titled:
     parts += [(f"through {head}", found.totals["head"][head]) for head in heads]
     terms = amount(found.expansion.count, "term")
     title = f"Norms of the {found.expansion.target}" if quantity == "norm" else _chosen(found, quantity)
-    title += f"; {terms}" + (f"; of the heads the {len(heads)} with the largest mean" if left else "")
+    title += f"; {terms}" + (f"; the {amount(len(heads), 'head')} with the largest mean" if left else "")
     rows = [[name, f"{p.count:,}", *_cells(p.spreads[quantity], found.prompts)] for name, p in parts]
     return _spread_table(title, rows, ["", "terms"], [1])
 
@@ -171,8 +171,8 @@ def _scores(found: Averages, top: int) -> Titled:
     title = f"Scores by composition type: centred share{seen}, with its spread over prompts"
     alone = len(found.scores) - len(many)
     left = len(many) - len(shown)
-    notes = [f"the {len(shown)} heads of {len(many)} with the largest share beside none"] if left else []
-    notes += [f"{amount(alone, 'head')} with no head before, all none, not shown"] if alone else []
+    notes = [f"the {len(shown)} heads of {len(many)} with the largest share of types other than none"] if left else []
+    notes += [f"{amount(alone, 'head')} without earlier heads (all none), not shown"] if alone else []
     title += f" ({'; '.join(notes)})" if notes else ""
     return _spread_table(title, rows, ["head", "composition"], []) if rows else Titled(title)
 

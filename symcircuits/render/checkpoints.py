@@ -21,8 +21,8 @@ def checkpoints_parts(found: Checkpoints) -> list[Titled]:
     names = short if len(set(short)) == len(short) else [row.name for row in found.rows]
     rows = [_row(name, row, orders) for name, row in zip(names, found.rows, strict=True)]
     notes = [
-        "previous, induction: the head with the highest score of that kind; K share: of the induction score what is "
-        "gone without composition K, where that head is an induction head",
+        "previous, induction: the head with the highest score of that kind; K share: the part of the induction score "
+        "that is lost without composition K, if that head is an induction head",
         "K pair: furthest above chance; loss k: nats after the terms of up to k heads, patterns held fixed, over a "
         "repeated half",
     ]

@@ -174,7 +174,7 @@ def diagonal_parts(found: DiagonalScores) -> list[Titled]:
     rows = [
         [name.replace("_", " "), number(getattr(found, name)), chance[name], of] for name, of in DEFINITIONS.items()
     ]
-    notes = [f"eigenvalue positivity is not there: {found.reason}"] if found.reason else []
+    notes = [f"no eigenvalue positivity: {found.reason}"] if found.reason else []
     notes += [f"{amount(found.ties, 'token')} tied for the top"] if found.ties else []
     notes.append(f"{NOT_SUFFICIENT}; {MEANS[found.name]}")
     head = f"{found.name.capitalize()}, of {amount(found.tokens, 'token')}"

@@ -57,7 +57,7 @@ def circuits_html(found: Circuits) -> str:
         section("findings", "What was found", said, *more), *_pictures(found), *_composition(found), _heads(found),
         *_causes(found), *_copying(found), *_trigrams(found), *_losses(found), _definitions(),
     ]  # fmt: skip
-    return page_of(title, header, main, ("to what was found", "findings"), found.model)
+    return page_of(title, header, main, ("to the findings", "findings"), found.model)
 
 
 def _pictures(found: Circuits) -> Iterator[Markup]:
@@ -77,10 +77,11 @@ def _trigrams(found: Circuits) -> Iterator[Markup]:
     tables = [table(t) for head in list(found.copying)[:MOST_TRIGRAMS] if (t := trigram_table(found, head)) is not None]
     if tables:
         words = (
-            "What each head looks for and then makes likelier, by its own QK and OV circuits: the score of source and "
+            "What each head looks for with its own QK circuit and makes more likely with its OV circuit: the score of "
+            "source and destination less its mean over sources, and the effect on the output's logit less the mean. "
+            "The effects of other terms (positions, composition) are left out: a head that relies on them behaves "
+            "differently."
         )
-        words += "destination less its mean over sources, and what is added to the output's logit less the mean. What "
-        words += "other terms add (positions, composition) is left out: a head that needs them does not do this."
         left = len(found.copying) - len(tables)
         more = [el("p", f"{amount(left, 'other head')} not shown.", class_="soft")] if left else []
         yield section(
@@ -93,11 +94,11 @@ def _composition(found: Circuits) -> Iterator[Markup]:
     if not any(True for scores in found.composition.values() for _ in scores.pairs()):
         return
     notes = el(
-        "p", "A score says that weights are aligned, not that anything goes there. It stays the same under rotations "
-        "of the stream, O(d_model), and not under other changes of its basis, GL(d_model).", class_="soft",
+        "p", "A score says that weights are aligned, not that anything flows there. It is invariant under rotations "
+             "of the stream, O(d_model), but not under other changes of its basis, GL(d_model).", class_="soft",
     )  # fmt: skip
     yield section("graph", "Which heads compose, above chance", notes, composition_graph(found))
-    rows = table(effects_table(found)) if found.effects else el("p", "No pair is away from chance.")
+    rows = table(effects_table(found)) if found.effects else el("p", "No pair differs from chance.")
     yield section(
         "composition", "Composition scores, and what a pair is worth", _figures(composition_maps(found)), rows
     )
@@ -107,10 +108,10 @@ def _composition(found: Circuits) -> Iterator[Markup]:
 def _heads(found: Circuits) -> Markup:
     shown = (
         (pattern_maps(found), "Patterns on one of the prompts: rows are queries, columns keys, by their tokens."),
-        (effect_maps(found), "Patterns times what is added directly to the logit of the query's next token, less the "
-         "mean of all: this does not depend on the basis that weights are written in."),
-        (value_maps(found), "Patterns times the length of what is written, |W_O v|: the same under rotations of the "
-         "stream, and not under other changes of its basis."),
+        (effect_maps(found), "Patterns times the direct effect on the logit of the query's next token, less the mean "
+                             "of all: this does not depend on the basis of the weights."),
+        (value_maps(found), "Patterns times the norm of the output, |W_O v|: invariant under rotations of the stream, "
+                            "but not under other changes of its basis."),
     )  # fmt: skip
     left = sum(bool(head.kinds) for head in found.heads.heads.values()) - len(shown[0][0])
     said: list[Markup] = [over_text(maps) for maps in [[m for group, _ in shown for m in group]] if maps]
@@ -134,7 +135,10 @@ def over_text(maps: Sequence[HeatMap]) -> Markup:
     return el(
         "div", el("p", el("label", el("span", "over the text"), el("select", *options)), class_="controls"),
         el("ol", *tokens, class_="looks", aria_label="tokens; one that is pointed at shows what it looks at"),
-        el("output", "Point at a token, or reach it by keyboard: what it looks at is coloured.", class_="read"),
+        el(
+            "output", "Point at a token, or reach it by keyboard: the tokens that it looks at are coloured.",
+            class_="read",
+        ),
         data_looks="", hidden=True,
     )  # fmt: skip
 
@@ -146,7 +150,7 @@ def _figures(maps: Iterable[HeatMap]) -> Markup:
 def _causes(found: Circuits) -> Iterator[Markup]:
     if not found.causes:
         return
-    parts = [el("p", "Each part is taken from the head's scores, and the softmax computed anew.", class_="soft")]
+    parts = [el("p", "Each part is removed from the head's scores, and the softmax is computed again.", class_="soft")]
     for head, causes in found.causes.items():
         parts.append(table(causes_table(causes)))
         by = causes.largest("head")
@@ -169,7 +173,7 @@ def _as_terms(found: Circuits, head: str, by: Cause) -> Iterator[Markup]:
             yield el("p", f"It selects by this term of its scores, one of {count} ({term.label}):")
             yield formula(term.word)
     for term in expand(arch, "logits").through(head).order(1).from_source("embed") if arch.unembed else ():
-        yield el("p", f"What it selects it writes to the logits by this one ({term.label}):")
+        yield el("p", f"It writes what it selects to the logits by this one ({term.label}):")
         yield formula(term.word)
 
 

@@ -47,7 +47,7 @@ def comparison_parts(found: Comparison) -> list[Titled]:
          visible(r.name) + (f": {r.what}" if r.what else "")]
         for r in found.rows
     ]  # fmt: skip
-    head = f"our forward pass of {visible(found.model)} beside the recorded one, {amount(len(rows), 'array')}"
+    head = f"our forward pass of {visible(found.model)} compared with the recorded one, {amount(len(rows), 'array')}"
     compared = Titled("", ["", "where", "error", "bound", "array"], rows, [2, 3])
     unknown = ", ".join(map(visible, found.unknown))
     notes = [f"not compared, because not known here: {unknown}"] if unknown else []
@@ -60,7 +60,7 @@ def _verdict(found: Comparison) -> str:
     if found.first is not None:
         differing = sum(not r.passed for r in found.rows)
         seen = "1 array differs" if differing == 1 else f"{differing} arrays differ"
-        return f"the recorded model is another one: {seen}, the first in {found.first.place}: {found.first.name}"
+        return f"the recorded model is a different one: {seen}, the first in {found.first.place}: {found.first.name}"
     if failed:
         return f"{failed[0].target}: the stream is not the sum of what the layer adds"
-    return "all that is known agrees" + ("; every layer is the sum of its parts" if found.layers else "")
+    return "all known arrays agree" + ("; every layer is the sum of its parts" if found.layers else "")

@@ -143,7 +143,7 @@ def _closures(found: Explanation) -> Titled:
         place = f"each of {len(found.layers)}" if layer.passed else layer.target.replace(":", " ")
         parts = f"{place}: stream + {parts_named(found.run)}"
         rows.append(["pass" if layer.passed else "FAIL", "layers", number(layer.error), number(layer.bound), parts])
-    title = "Closure: largest |sum of terms - model| beside what rounding allows"
+    title = "Closure: largest |sum of terms - model| and its rounding bound"
     if len(shown) < len(all_scores):
         failed = sum(not c.passed for _, c in all_scores)
         title += f" (the {len(shown)} worst of {len(all_scores)} heads; {failed} fail)"

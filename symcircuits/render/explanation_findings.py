@@ -24,7 +24,7 @@ _NAMED = 3  # terms and heads that a sentence names
 
 
 class Finding(NamedTuple):
-    """A sentence, the section that shows where it comes from, and what would make it another."""
+    """A sentence, the section with its evidence, and its limits."""
 
     said: str
     evidence: str
@@ -32,9 +32,9 @@ class Finding(NamedTuple):
 
 
 def findings_of(found: Explanation, changes: Callable[[], Mapping[str, HeadChange]]) -> list[Finding]:
-    """Up to five: the terms that make the number, by order, where their head looks and why, what a removal does.
+    """Up to five: the largest terms, sums by order, where their head looks and why, the effect of a removal.
 
-    ``changes``: of each head, what removing it does to the chosen number.
+    ``changes``: for each head, the effect of removing it on the chosen number.
     """
     makers: Sequence[Callable[[], Iterator[Finding]]] = (
         lambda: _terms(found), lambda: _orders(found), lambda: _look(found), lambda: _removal(found, changes()),
@@ -71,7 +71,7 @@ def _terms(found: Explanation) -> Iterator[Finding]:
         said += f". The largest terms: {', '.join(f'{row.label} ({signed(size)})' for row, size in shown)}"
         verb = "term adds" if left == 1 else f"{left:,} terms together add"
         said += f"; the other {verb} {signed(rest)}" if left else "; there are no others"
-    yield Finding(f"{said}.", "terms", "this is of this prompt, its patterns held fixed")
+    yield Finding(f"{said}.", "terms", "this applies to this prompt, with its patterns held fixed")
 
 
 def _orders(found: Explanation) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def _orders(found: Explanation) -> Iterator[Finding]:
         return
     named = ", ".join(f"those through {amount(order, 'head')} {signed(size)}" for order, size in parts)
     said = f"All terms by the number of heads they go through: {named}."
-    yield Finding(said, "totals", "an order adds up terms of both signs: a small sum need not be of small terms")
+    yield Finding(said, "totals", "an order contains terms of both signs: a small sum may consist of large terms")
 
 
 def _look(found: Explanation) -> Iterator[Finding]:
@@ -97,19 +97,19 @@ def _look(found: Explanation) -> Iterator[Finding]:
     key = int(np.argmax(weights))
     said = f"From position {by.position}, {head} looks most at position {key} ({visible(token_labels(found)[key])})"
     said += f", with weight {weights[key]:.2f}."
-    unless = "patterns are held fixed: the terms do not say how they came about"
+    unless = "patterns are held fixed: the terms do not explain them"
     shares = {kind: share for kind, share in found.scores[head].shares.items() if share is not None}
     if shares and len([kind for kind, count in found.scores[head].counts.items() if count]) > 1:
         kind = max(shares, key=lambda k: shares[k])
         of = "terms without composition make" if kind == "none" else f"{kind}-composition makes"
         said += f" Of its margin over other keys, {of} {100 * shares[kind]:.0f} %"
-        said += ", and other types take away." if shares[kind] > 1.005 else "."
+        said += ", and other types reduce it." if shares[kind] > 1.005 else "."
         unless = "the margin is a mean over queries: at this one another type may be larger"
     yield Finding(said, "heads", unless)
 
 
 def _removal(found: Explanation, changes: Mapping[str, HeadChange]) -> Iterator[Finding]:
-    """The head whose removal changes the chosen number most, and how much of that holds with all else fixed."""
+    """The head whose removal changes the chosen number most, and the part of it with everything else held fixed."""
     at = -1 if found.measure.against is not None else 0
     wholes = {head: change.whole[at] for head, change in changes.items() if change.whole is not None}
     if found.measure.token is None or not wholes:
@@ -123,5 +123,5 @@ def _removal(found: Explanation, changes: Mapping[str, HeadChange]) -> Iterator[
     said += f"everything else held fixed, by {signed(value)}."
     responds = responding(found.model.architecture, head)
     if responds and abs(whole - value) > abs(value):
-        said += f" The rest is what then changes: {', '.join(responds)}."
-    yield Finding(said, "removals", "removed means that it writes nothing; replaced by a mean it may change less")
+        said += f" The rest comes from what then changes: {', '.join(responds)}."
+    yield Finding(said, "removals", "removed means that its output is zero; replacing it by a mean may change less")

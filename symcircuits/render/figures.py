@@ -184,7 +184,7 @@ def _reader(found: Explanation, difference: bool, centred: bool) -> Array | None
     """What reads the chosen logit, that less the mean, or the difference of two, from a row; None without logits."""
     own, chosen = found.readout, found.measure.chosen
     if difference and len(chosen) < 2:
-        raise ValueError("no logit difference was chosen; explain(..., by=logit(token, against=...)) chooses one")
+        raise ValueError("no logit difference was chosen: use explain(..., by=logit(token, against=...))")
     if not chosen:
         return None
     reader = np.zeros(len(found.model.attached[own]) if own else found.model.d_vocab_out or 0)

@@ -30,14 +30,14 @@ CHANCE: Final = 2.0  # standard deviations of random matrices: of one dimension 
 _LETTERS: Final = {"query": "Q", "key": "K"}
 
 _SAID = {
-    "previous-token": "looks at the token before, whatever it is",
-    "first-token": "rests on the first token",
+    "previous-token": "looks at the previous token, whatever it is",
+    "first-token": "attends to the first token",
 }
 
 
 # ------------------------------------------------------------------------------------------------- sentences
 def findings(found: Circuits) -> tuple[str, ...]:
-    """What was found, in sentences with numbers; what was looked for and not found too."""
+    """The findings, in sentences with numbers, including what was looked for and not found."""
     return (
         *_content(found), *_suppression(found), *_positional(found), *_losses(found), *_composition(found),
         *_no_copying(found),
@@ -50,13 +50,13 @@ def _no_copying(found: Circuits) -> list[str]:
     if not found.copying and model.architecture.all_heads:
         why = "the model has no unembedding" if model.d_vocab_out is None else (
             f"{model.d_vocab_out} outputs are not the {model.d_vocab} input tokens")  # fmt: skip
-        return [f"Whether heads copy cannot be said: {why}."]
+        return [f"It is unknown whether heads copy: {why}."]
     if not none:
         return []
     named = ", ".join(none[:MOST_PARTNERS]) + (", ..." if len(none) > MOST_PARTNERS else "")
     if len(none) == 1:
-        return [f"Whether {named} copies cannot be said: all eigenvalues of its OV circuit are 0 up to rounding."]
-    return [f"Whether {named} copy cannot be said: all eigenvalues of their OV circuits are 0 up to rounding."]
+        return [f"It is unknown whether {named} copies: all eigenvalues of its OV circuit are 0 up to rounding."]
+    return [f"It is unknown whether {named} copy: all eigenvalues of their OV circuits are 0 up to rounding."]
 
 
 def _content(found: Circuits) -> list[str]:
@@ -73,7 +73,7 @@ def _content(found: Circuits) -> list[str]:
     if not lines and not few:
         why = found.heads.prompts.missing
         lines.append(
-            f"Whether a head is an induction head cannot be said: {why}." if why else "No head is an induction head."
+            f"It is unknown whether a head is an induction head: {why}." if why else "No head is an induction head."
         )
         lines += _cannot(found.model.architecture)
     lines += few + _at_some_lengths(found)
@@ -87,25 +87,25 @@ def _content(found: Circuits) -> list[str]:
 
 
 def _too_few(found: Circuits, kind: str, where: str) -> list[str]:
-    """Heads that more prompts may show to be of a kind of content, and these do not."""
+    """Heads that more prompts may show to attend by content, although these do not."""
     lines = []
     for head, one in found.heads.heads.items():
         score = one.scores[kind]
         if score is None or kind in one.kinds or not replace(score, cases=None).shows(found.heads.threshold):
             continue
         lines.append(
-            f"Whether {head} looks at {where} cannot be said: it does on these prompts ({score.mean:.2f}), but with "
-            f"{amount(found.heads.prompts.cases, 'token')} in their periods preference for some tokens does so by "
-            "chance; more prompts tell."
+            f"It is unknown whether {head} looks at {where}: it does on these prompts ({score.mean:.2f}), but with "
+            f"{amount(found.heads.prompts.cases, 'token')} in their periods, a preference for some tokens can do so "
+            "by chance; more prompts are needed."
         )
     return lines
 
 
 def _cannot(arch: Architecture) -> list[str]:
-    """Why none can be, where that is known without a look."""
+    """Why no head can be one, if that is known without measuring."""
     if len({head.layer for head in arch.all_heads}) != 1:
         return []
-    return ["No head of one layer alone can be one: an earlier head has to tell it what stands before a token."]
+    return ["With heads in only one layer, no head can be one: an earlier head has to tell it what precedes a token."]
 
 
 def _more_than_one(head: HeadKinds) -> str:
@@ -113,7 +113,7 @@ def _more_than_one(head: HeadKinds) -> str:
     score = head.scores["induction"]
     if score is None or head.shuffled is None or head.shuffled > score.mean / 2:
         return ""
-    return f"; {head.shuffled:.2f} in shuffled order, so that more than the query's token has to match"
+    return f"; {head.shuffled:.2f} in shuffled order, so more than the query's token has to match"
 
 
 def _at_some_lengths(found: Circuits) -> list[str]:
@@ -153,8 +153,8 @@ def _why(found: Circuits, head: str) -> str:
         most = min(
             (p for p in causes.parts if p.by == "head" and p.side in sides), key=lambda p: p.without, default=None
         )
-        said = f"{said} ({without:.2f} without it), and no single head makes half of it"
-        return said if most is None else f"{said} (most {most.name}: {most.without:.2f} without it)"
+        said = f"{said} ({without:.2f} without it), and no single head accounts for half of it"
+        return said if most is None else f"{said} (the largest is {most.name}: {most.without:.2f} without it)"
     return f"{said} with {' and '.join(_partner(found, head, p, len(sides) > 1) for p in partners)}"
 
 
@@ -164,7 +164,7 @@ def _no_head(types: list[Cause], needed: list[Cause]) -> str:
         return ""
     said = f": it looks there by terms without an earlier head ({types[0].without:.2f} without them)"
     mlps = [p for p in needed if p.by == "source" and p.name.startswith("mlp")]
-    inside = ", and what earlier heads wrote may be inside" if mlps else ""
+    inside = ", which may include outputs of earlier heads" if mlps else ""
     return said + "".join(f", {p.text.removeprefix('terms ')} ({p.without:.2f})" for p in mlps[:MOST_PARTNERS]) + inside
 
 
@@ -193,7 +193,8 @@ def _copies(found: Circuits, head: str) -> str:
     chance = positivity_chance(len(known.eigenvalues)).std
     if abs(positivity) < max(found.heads.threshold, CHANCE * chance):
         return ""
-    return f"; its OV circuit {'copies' if positivity > 0 else 'lowers what it reads'} (eigenvalues {positivity:+.2f})"
+    what = "copies" if positivity > 0 else "suppresses what it reads"
+    return f"; its OV circuit {what} (eigenvalues {positivity:+.2f})"
 
 
 def _suppression(found: Circuits) -> list[str]:
@@ -228,18 +229,18 @@ def _losses(found: Circuits) -> list[str]:
     after = ", ".join(nats(x) for x in losses.after)
     orders = f"orders 0 to {len(losses.after) - 1}" if len(losses.after) > 1 else "order 0"
     best = min(range(len(losses.after)), key=lambda k: losses.marginal[k])
-    most = f"those of {amount(best, 'head')} bring most ({nats(losses.marginal[best], '+')})"
-    said = most if losses.marginal[best] < -0.1 else "none of them bring it down by 0.1"
-    seen = "" if found.model.architecture.causal else "; the model is not causal, so that it sees the next token"
+    most = f"those of {amount(best, 'head')} lower it most ({nats(losses.marginal[best], '+')})"
+    said = most if losses.marginal[best] < -0.1 else "none of them lowers it by 0.1"
+    seen = "" if found.model.architecture.causal else "; the model is not causal, so it sees the next token"
     return [
-        f"With {_held(found.model.architecture)} held fixed the loss of a repeated half is {after} nats after the "
+        f"With {_held(found.model.architecture)} held fixed, the loss of a repeated half is {after} nats after the "
         f"terms of {orders} (equal logits: {losses.uniform:.3f}); {said}{seen}."
     ]
 
 
 def _held(arch: Architecture) -> str:
     """What does not change when terms are left out."""
-    held = ["patterns", *(["norms"] if arch.norm else []), *(["what MLPs write"] if arch.mlps else [])]
+    held = ["patterns", *(["norms"] if arch.norm else []), *(["MLP outputs"] if arch.mlps else [])]
     return " and ".join([*([", ".join(held[:-1])] if held[1:] else []), held[-1]])
 
 
@@ -261,7 +262,7 @@ def _composition(found: Circuits) -> list[str]:
             top = max(above, key=lambda p: p.z or 0.0)
             worth = next((e.effect for e in found.effects if e.kind == kind and e.pair == top), None)
             effect = "" if worth is None else f"; without its terms the loss changes by {nats(worth, '+')} nats"
-            said += f"; most {top.later} from {top.earlier} ({top.score:.3f}, z {top.z:.1f}{effect})"
+            said += f"; strongest {top.later} from {top.earlier} ({top.score:.3f}, z {top.z:.1f}{effect})"
         without = [p for p in of_all if p.score is None]
         said += f"; {amount(len(without), 'pair')} without a score: {without[0].reason}" if without else ""
         lines.append(f"{said}.")
@@ -286,7 +287,7 @@ def circuits_parts(found: Circuits) -> list[Titled]:
 
 
 def notes_of(found: Circuits) -> list[str]:
-    """What could not be said, and what composition scores leave out."""
+    """What could not be determined, and what composition scores leave out."""
     said = [found.no_losses, found.heads.prompts.missing]
     said += [note for scores in found.composition.values() for note in scores.notes]
     said.append(tied(found.model))
@@ -294,7 +295,7 @@ def notes_of(found: Circuits) -> list[str]:
 
 
 def effects_table(found: Circuits) -> Titled:
-    """The pairs furthest from chance, and what the loss changes by without their terms."""
+    """The pairs furthest from chance, and the change of the loss without their terms."""
     rows = [
         [e.kind, f"{e.pair.later} from {e.pair.earlier}", number(e.pair.score, 3), f"{e.pair.z or 0:+.1f}",
          number(e.pair.tight, 3), "-" if e.effect is None else f"{e.effect:+.4f}".replace("-0.0000", "+0.0000")]
@@ -304,11 +305,11 @@ def effects_table(found: Circuits) -> Titled:
     notes = [
         "a score is not an effect: it says that weights are aligned; it depends on the basis of the stream (same under "
         "O(d_model), not under GL(d_model))",
-        "effect of Q and K: taken from the scores of the later head, all after it computed anew; of V: left out of the "
-        "logits, patterns held fixed",
+        "effect of Q and K: removed from the scores of the later head, everything after it recomputed; of V: left out "
+        "of the logits, with patterns held fixed",
     ]
     if found.model.architecture.positions == "rotary":
-        notes.append("Q and K: rotary positions turn them by the distance; these scores are of a key at its query")
+        notes.append("Q and K: rotary positions rotate them by the distance; these scores are for distance 0")
     return Titled(title, ["", "pair", "score", "z", "tight", "effect"], rows, [2, 3, 4, 5], notes=notes)
 
 

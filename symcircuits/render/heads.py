@@ -18,7 +18,7 @@ __all__ = ["causes_table", "heads_parts"]
 
 
 def heads_parts(found: Heads) -> list[Titled]:
-    """A row a head that is of some kind, a column a kind; then the definitions."""
+    """One row per head of some kind, one column per kind; then the definitions."""
     shown = {label: head for label, head in found.heads.items() if head.kinds}
     first = next(iter(found.heads.values()), None)
     kinds, rows = list(first.scores) if first else [], []
@@ -29,9 +29,9 @@ def heads_parts(found: Heads) -> list[Titled]:
     if first is not None:
         even = {kind: score for kind, score in first.scores.items() if kind != SUPPRESSION and score is not None}
         rows.append(["equal", *(f"{even[k].equal:.2f}" if k in even else "-" for k in kinds), "equal weights"])
-    title = f"What heads look at; of a kind from {number(found.threshold)} on: {amount(len(shown), 'head')}"
+    title = f"What heads look at: {amount(len(shown), 'head')} of some kind (threshold {number(found.threshold)})"
     left = len(found.heads) - len(shown)
-    notes = [f"{amount(left, 'head')} of no kind, not shown"] if left else []
+    notes = [f"{amount(left, 'head')} of no kind (not shown)"] if left else []
     header = ["head", *kinds, "kinds"]
     table = Titled(title, header, rows, [*range(1, len(header) - 1)], points=[f"  - {found.prompts.said}"], notes=notes)
     said = [f"  {kind}: {DEFINITIONS[kind]}" for kind in kinds]

@@ -1,4 +1,4 @@
-"""An explanation as one page: no server, no network, nothing beside the file.
+"""An explanation as one self-contained page: no server, no network, no other files.
 
 Formulas are MathML made from the checked words, figures inline SVG. The page states what it leaves out: it is kept
 below a few megabytes, and everything in it is escaped (:mod:`symcircuits.render.markup`).
@@ -50,17 +50,18 @@ _READING = (
     ("norm", "Frobenius norm of the array of a term (or of a sum), over all rows, positions and outputs."),
     ("contribution", "The term's entry of the chosen logit (or direction of the readout); contributions of all terms "
      "add up to it."),
-    ("centred (of a term)", "The contribution less its mean over all outputs: it stays when one vector is added to "
-     "every row of W_U, as the probabilities do."),
+    ("centred (of a term)", "The contribution less its mean over all outputs: it does not change when a vector is "
+                            "added to every row of W_U, and neither do the probabilities."),
     ("difference", "Contribution to the first logit (or direction) minus contribution to the second."),
     ("margin", "Score of the key with the largest pattern minus the mean over the query's other keys, over queries."),
     ("centred (of scores)", "Each row of scores minus its mean over the allowed keys: what is constant along the keys, "
      "which softmax does not see, drops out. Centred share: <C(part), C(scores)> / <C(scores), C(scores)>; they sum "
      "to 1."),
-    ("frozen, recomputed", "Frozen: all else stays at its value on these tokens. Recomputed: all that comes after is "
-     "computed anew by the model."),
+    ("frozen, recomputed", "Frozen: all else stays at its value on these tokens. Recomputed: everything after it is "
+                           "recomputed by the model."),
     ("value part, pattern part", "Of removing a head's output: what changes with everything held fixed (minus the "
-     "terms through the head), and the rest, recomputed minus frozen, because what was held fixed answers."),
+                                 "terms through the head), and the rest, recomputed minus frozen, because what was "
+                                 "held fixed responds."),
     ("pattern distance", "Half the sum of |new - old| over a query's keys: 0 the same pattern, 1 nothing in common."),
 )  # fmt: skip
 _READING_RAW = {  # what is different without softmax
@@ -68,13 +69,13 @@ _READING_RAW = {  # what is different without softmax
     "along the keys counts too, and is left out of centred numbers only. Centred share: <C(part), C(scores)> / "
     "<C(scores), C(scores)>; they sum to 1.",
     "pattern distance": "Half the sum of |new - old| over a query's keys: 0 the same pattern; without softmax it has "
-    "no upper end.",
+    "no upper limit.",
 }
 
 
 @made_once()
 def explanation_html(found: Explanation, head: str | None = None, progress: OnProgress = None) -> str:
-    """The page; ``head``: whose scores are opened first. Raises ValueError on a head that is not there."""
+    """The page; ``head``: the head whose scores are shown first. Raises ValueError if it does not exist."""
     chosen = opened(found) if head is None else str(found.model.architecture.head(head))
     left_out: list[str] = []
     title = f"explain {found.model.name}"
@@ -95,11 +96,11 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
         _left_out(left_out, len(token_labels(found))),
         _reading(found),
     ]
-    return page_of(title, header, main, ("to what was found", "findings"), found.model)
+    return page_of(title, header, main, ("to the findings", "findings"), found.model)
 
 
 def opened(found: Explanation) -> str | None:
-    """The head that is opened where none is chosen: the one of largest margin, of those with composition if any."""
+    """The default head: the one with the largest margin, among those with composition if there are any."""
     heads = [h for h, s in found.scores.items() if sum(map(bool, s.counts.values())) > 1] or list(found.scores)
     return max(heads, key=lambda h: abs(found.scores[h].margin), default=None)
 
@@ -234,10 +235,10 @@ def _figures(
     if len(shown) > MOST_ORIGINS:
         left_out.append(f"in the map of where terms come from: all but the {MOST_ORIGINS} largest")
     of = "the product of its patterns" if found.measure.token is None else f"its part of the chosen {_read(found)}"
-    said = el("p", f"A cell is what starts at one position: {of}, so that a row adds up to the term.", class_="soft")
+    said = el("p", f"A cell is the part that starts at one position: {of}; a row adds up to the term.", class_="soft")
     if found.measure.token is None:
         said = el(
-            "p", "A cell is the entry of the product of a term's patterns: what it takes from where.", class_="soft"
+            "p", "A cell is the entry of the product of a term's patterns: how much comes from where.", class_="soft"
         )
     each = el("details", el("summary", "each term, at every position"), el("div", *own, class_="maps"))
     made.append(section("origins", "Where the terms come from", said, el("div", *maps, class_="maps"), each))
@@ -257,7 +258,7 @@ def _bars(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, 
         len(rows) - len(shown)
     )
     header = ["path", *(h for b in bars for h in (b.of, ""))]
-    title = f"One bar a term, at position {found.measure.position}; filtered with the terms above"
+    title = f"One bar per term, at position {found.measure.position}; filtered with the terms above"
     return section("contributions", "Contributions", table(Titled(title, header, rows, [2, 4]), attributes=attributes))
 
 
@@ -294,5 +295,5 @@ def _left_out(left_out: Sequence[str], n: int) -> Markup:
 def _reading(found: Explanation) -> Markup:
     other = {} if found.model.architecture.softmax else _READING_RAW
     listed = [part for name, text in _READING for part in (el("dt", name), el("dd", other.get(name, text)))]
-    keys = "A heat map says the value of a cell under the pointer, or by the arrow keys when it has the focus."
+    keys = "A heat map shows the value of the cell under the pointer, or, with focus, chosen by the arrow keys."
     return section("reading", "How to read this page", el("p", keys), el("dl", *listed))

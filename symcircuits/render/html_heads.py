@@ -125,7 +125,7 @@ def _head_section(found: Explanation, split: _Split, head: str, left_out: list[s
     if looked_at < count:
         some = f"{looked_at:,} of {count:,} of {head}"
         left_out.append(
-            f"of scores, terms of higher orders one by one ({some} are looked at); sums and shares are of all"
+            f"of scores, terms of higher orders one by one ({some} are examined); sums and shares include all"
         )
     inside = [
         el("h3", f"Scores of {head}", tabindex=-1), _shares(found, parts),
@@ -135,7 +135,7 @@ def _head_section(found: Explanation, split: _Split, head: str, left_out: list[s
         el("p", "Centred: each row minus its mean over allowed keys; all parts on one colour scale.", class_="soft"),
         optional(
             f"heat maps of {head}, not centred",
-            lambda: _folded("the same as they are, not centred", score_maps(found, parts, False)), left_out,
+            lambda: _folded("the same, not centred", score_maps(found, parts, False)), left_out,
         ),
         optional(f"scores of {head} by source", lambda: _sources(found, parts), left_out),
         optional(f"largest score terms of {head}", lambda: _terms(found, head, terms, count), left_out),
@@ -223,7 +223,7 @@ def _removed(found: Explanation, split: _Split, parts: ScoreParts) -> Markup:
     header = ["removed from the scores", "pattern distance, mean", "largest", *names]
     title = f"What changes when a part of the scores of {head} is removed (computed, not estimated)"
     shown = table(Titled(title, header, rows, range(1, len(header))))
-    return join([shown, _folded("the patterns without it", maps)])
+    return join([shown, _folded("the patterns without each part", maps)])
 
 
 def _changes(found: Explanation) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which numbers stay under which changes of the weights, as a table."""
+"""Which numbers stay the same under which changes of the weights, as a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["invariances_parts"]
 
 
 def invariances_parts(found: Invariances) -> list[Titled]:
-    """A row a number, a column a change; ``-``: it does not stay."""
+    """One row per number, one column per change; ``-``: the number changes."""
     rows = [[number, *("yes" if found[number, change] else "-" for change in CHANGES)] for number in found.changed]
     numbered = [str(i) for i in range(1, len(CHANGES) + 1)]
     notes = [f"{i}  {name}: {said}" for i, (name, (said, _)) in enumerate(CHANGES.items(), 1)]
-    title = "Which numbers stay when weights change and the model does not (-: they change)"
+    title = "Which numbers stay the same when weights change but the model does not (-: they change)"
     return [Titled(title, ["number", *numbered], rows, range(1, 1 + len(CHANGES)), notes=notes)]

@@ -119,7 +119,7 @@ def filters(name: str, terms: Sequence[Term], total: str | None = None) -> Marku
 
 
 def optional(what: str, make: Callable[[], Markup], left_out: list[str]) -> Markup:
-    """A part of a page; where it cannot be made, as for want of memory, a line that says so: the rest is written.
+    """A part of a page; if it cannot be made, for example for lack of memory, a line says so and the rest is written.
 
     >>> def part() -> Markup:
     ...     raise MemoryError("9 GB are needed")

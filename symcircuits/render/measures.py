@@ -1,4 +1,4 @@
-"""Sizes of all terms, and samples of them, in words and tables and as plain data."""
+"""Sizes of all terms, and samples of them, as text, tables and plain data."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ __all__ = [
     "summary_parts",
 ]  # fmt: skip
 
-_DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}
+_DRAWN = {"uniform": "all equally likely", "bound": "large ones more likely, according to bounds"}
 
 
 def depends(expansion: Expansion, measure: Measure, together: bool = False) -> list[str]:
-    """Under which other writings of the same model an order by size stays, and on what it depends, in a sentence."""
+    """Under which reparameterisations of the model the ranking stays the same, and what it depends on."""
     target, kind, arch = expansion.target.partition(":")[0], measure.kind, expansion.architecture
     apart, bases = are_apart(expansion) and not together, ["other bases inside heads"]
     if not arch.norm:
         bases.append("rotations of the stream" if target == "stream" else "other bases of the stream")
     of = ["the basis of the stream"] if target == "stream" else []
-    of += ["a vector that is added to every row of W_U"] if target == "logits" and kind in ("norm", "logit") else []
-    of += ["what of the embedding is moved to the positions"] if apart else []
-    of += ["what is the same for all keys of a query"] if target == "scores" and arch.softmax else []
-    said = f"the order is the same under {' and '.join(bases)}"
+    of += ["a vector added to every row of W_U"] if target == "logits" and kind in ("norm", "logit") else []
+    of += ["the split between token and position embedding"] if apart else []
+    of += ["parts that are the same for all keys of a query"] if target == "scores" and arch.softmax else []
+    said = f"the ranking is the same under {' and '.join(bases)}"
     if not of:
         return [said]
     other = ""
     if target == "logits":
-        other = "by 'centred logit' or 'logit difference' it does not"
-        other = f"that of largest without {argument('by')} does not" if apart else other
-    said += f"; it depends on {' and '.join(of)}, which changes no probability"
+        other = "the ranking by 'centred logit' or 'logit difference' does not"
+        other = f"the ranking of largest without {argument('by')} does not" if apart else other
+    said += f"; it depends on {' and '.join(of)}, which does not affect probabilities"
     return [said + (f": {other}" if other else "")]
 
 
@@ -70,7 +70,7 @@ def sample_parts(found: Sample, top: int = 10) -> list[Titled]:
     if found.reached:
         said.append(f"{told(found.reached)} reached: no more were drawn")
     if found.weights == "uniform" and drawn:
-        said.append("where few terms hold most of the sum, such draws may miss them, and the error is too small")
+        said.append("if few terms make up most of the sum, such draws may miss them, and the error is then too small")
     parts = [Titled(head, points=[f"  - {line}" for line in said])]
     rows = [
         [number(size), str(times), number(chance, 2), term.composition, term.label]
@@ -78,7 +78,7 @@ def sample_parts(found: Sample, top: int = 10) -> list[Titled]:
     ]
     if rows:
         parts.append(
-            Titled("The largest that were drawn", ["size", "times", "chance", "composition", "path"], rows, [0, 1, 2])
+            Titled("The largest terms drawn", ["size", "times", "chance", "composition", "path"], rows, [0, 1, 2])
         )
     return parts
 
@@ -112,7 +112,7 @@ def summary_parts(found: Summary) -> list[Titled]:
     count, looked = found.expansion.count, found.total.count
     head = f"The sizes of the terms of {found.expansion.target}, by {found.measure}"
     which = "all " if looked == count else ""
-    said = [f"{which}{amount(looked, 'term')} looked at, one by one"]
+    said = [f"{which}{amount(looked, 'term')} examined one by one"]
     if 0 < looked < count:
         said[0] += f": numbers {found.start:,} to {found.stop - 1:,}, of {count:,}"
     if found.reached:

@@ -119,7 +119,7 @@ def term(
     """Where a shown term comes from: its part at each position (row) that starts at each position (column)."""
     _check(found)
     if not isinstance(which, SizedTerm):
-        raise TypeError(f"which is one of the terms shown, e.g. found.terms[0], not {shown(which)}")
+        raise TypeError(f"which must be one of the terms shown, e.g. found.terms[0], not {shown(which)}")
     return heat_map(term_map(found, which, difference, centred=centred), axes)
 
 
@@ -138,7 +138,7 @@ def circuits(found: Circuits, what: str = "composition") -> Figure:
     ``"positions"`` of the induction circuit on a prompt. ValueError where there is nothing to draw.
     """
     if not isinstance(found, Circuits):
-        raise TypeError(f"circuits draws what find_circuits(model) gives, not {type(found).__name__}")
+        raise TypeError(f"circuits draws the result of find_circuits(model), not {type(found).__name__}")
     maps = {"composition": composition_maps, "patterns": pattern_maps, "effects": effect_maps, "values": value_maps}
     if isinstance(what, str) and what in maps:
         shown_maps = maps[what](found)
@@ -161,7 +161,7 @@ def circuits(found: Circuits, what: str = "composition") -> Figure:
         draw, size = [partial(draw_positions, data=one) for one in pictures], (6.4, 3.2)
     else:
         names = ", ".join([*maps, "graph", "eigenvalues", "positivity"])
-        raise ValueError(f"what is {names} or positions, not {shown(what)}")
+        raise ValueError(f"what must be {names} or positions, not {shown(what)}")
     if not draw:
         raise ValueError(f"there is nothing to draw of {what}: no head has it")
     across = 1 if what == "positions" else min(len(draw), 4)
@@ -175,7 +175,7 @@ def circuits(found: Circuits, what: str = "composition") -> Figure:
 def _check(found: Any) -> None:
     """TypeError where something else than what ``explain`` gives is to be drawn."""
     if not isinstance(found, Explanation):
-        raise TypeError(f"the figures draw what explain(model, tokens) gives, not {type(found).__name__}")
+        raise TypeError(f"the figures draw the result of explain(model, tokens), not {type(found).__name__}")
 
 
 # ------------------------------------------------------------------------------------------------- drawing

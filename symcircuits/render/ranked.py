@@ -22,7 +22,7 @@ def certificate(found: Largest) -> list[str]:
     shown, count, one = len(found.terms), found.ranked, "sum" if found.together else "term"
     work = f"{amount(found.expansions, 'partial path')} expanded, {amount(found.looked, one)} computed"
     if found.exact and count and not shown:
-        said = ["nothing is proved: no term was asked for", work]
+        said = ["nothing is proved: no terms were requested", work]
     elif found.exact and shown == count:
         said = [f"proved: these are all {amount(count, one)}" if count else "there are no terms", work]
     elif found.exact:
@@ -33,20 +33,20 @@ def certificate(found: Largest) -> list[str]:
         ]
     elif found.bound == float("inf") and not shown:
         said = [
-            f"nothing is proved: the search ended at {told(found.reached)}, when nothing had a bound yet",
+            f"nothing is proved: the search ended at {told(found.reached)}, before any bound was known",
             f"{work}, {found.open:,} left open",
         ]
     else:
         said = [
             f"not proved for all: the search ended at {told(found.reached)}. {_certain(found.certain, shown)}; "
-            f"no term that is not listed is larger than {number(found.bound)} (rounding can change "
+            f"no unlisted term is larger than {number(found.bound)} (rounding can change "
             f"{number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds, {found.open:,} left open",
         ]
     if found.together:
         said.append(
-            f"terms from token and position embedding are ranked as one, so that there are {amount(count, 'sum')} of "
-            f"{amount(found.expansion.count, 'term')}; {argument('by')} ranks each by itself"
+            f"terms from token and position embedding are ranked as one, so there are {amount(count, 'sum')} of "
+            f"{amount(found.expansion.count, 'term')}; {argument('by')} ranks each term separately"
         )
     return [*said, _sums(found), *_share(found), *depends(found.expansion, found.measure, found.together)]
 
@@ -74,14 +74,14 @@ def _sums(found: Largest) -> str:
 def _share(found: Largest) -> list[str]:
     share = found.share
     if found.squares.value != found.squares.value:
-        return ["the sum of the squares of all terms was not estimated: time was up"]
+        return ["the sum of the squares of all terms was not estimated: out of time"]
     if not found.squares.value < float("inf"):
-        return ["the sum of the squares of all terms leaves the range of float64"]
+        return ["the sum of the squares of all terms overflows float64"]
     if share is None:
         return []
     of = found.squares
     about = "" if of.exact else f", which is estimated, as {measured(of.value, of.error)}"
-    said = f"the listed terms hold {100 * share:.3g}% of the sum of the squares of all{about}"
+    said = f"the listed terms account for {100 * share:.3g}% of the sum of the squares of all{about}"
     if share < _LITTLE and found.terms:
         said += ": almost nothing. The weight is spread over very many terms, and the largest do not explain the whole"
     return [said]

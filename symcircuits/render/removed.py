@@ -21,7 +21,7 @@ _SHOWN = 10  # rows of a table
 def head_removal_parts(found: HeadRemoval) -> list[Titled]:
     """The outputs that change most at the last position: with all else held fixed, and by what then responds."""
     title = f"Without {', '.join(found.heads)}: change of {_end(found.of, found.change)}"
-    columns = {"held fixed": found.value_part, "what responds": found.pattern_part, "change": found.change}
+    columns = {"held fixed": found.value_part, "response": found.pattern_part, "change": found.change}
     return [_largest(title, _axis(found.of), {name: _last(array) for name, array in columns.items()}, "change")]
 
 

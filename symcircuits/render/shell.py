@@ -1,4 +1,4 @@
-"""What is around the content of every page: head, styles, script, contents, footer. Nothing is loaded."""
+"""The frame of every page: head, styles, script, contents, footer. Nothing is loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST = 2000  # characters of a command
 def page_of(title: str, header: Markup, main: Sequence[Markup], first: tuple[str, str], model: Model) -> str:
     """The whole page; ``first``: the words and the name of the section that a keyboard can skip to.
 
-    The foot says with which version, when, by which command and of which weights (of ``model``) it was written.
+    The footer gives the version, the date, the command and the weights (of ``model``) that it was made from.
     """
     skip = el("a", first[0], class_="skip", href=f"#{first[1]}")
     body = (skip, header, _contents(main), el("main", *main), _footer(model))
