@@ -1,7 +1,7 @@
 """symcircuits: the algebra of transformer circuits, derived, verified and evaluated.
 
 Every name is loaded when it is first used, so that ``import symcircuits`` stays fast and imports neither
-SymPy nor NumPy. Type checkers read the imports below in place of that; a test holds both to the same names.
+SymPy nor NumPy. Type checkers read the imports below instead; a test checks that both have the same names.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ __all__ = [
     "remove_scores",
 ]
 
-if not TYPE_CHECKING:  # else every misspelt name would be right
+if not TYPE_CHECKING:  # otherwise type checkers would accept any misspelt name
 
     def __getattr__(name: str) -> Any:
         from importlib import import_module

@@ -377,7 +377,7 @@ def test_unfinished_words(text: str, left: str, right: str, fault: str) -> None:
 def test_query_and_key_swapped() -> None:
     for text in ("X0 @ W_QK[L1H0].T @ X0.T", "X0 @ W_K[L1H0].T @ W_Q[L1H0] @ P.T"):
         with pytest.raises(
-            IllTyped, match=r"query and key are swapped: W_K\[L1H0\]\.T stands left of W_Q\[L1H0\]"
+            IllTyped, match=r"query and key are swapped: W_K\[L1H0\]\.T is left of W_Q\[L1H0\]"
         ) as caught:
             check_finished(word(text))
         assert (caught.value.rule, caught.value.left, caught.value.right) == (3, "W_K[L1H0].T", "W_Q[L1H0]")
@@ -402,15 +402,15 @@ SCORE = "X0 @ W_QK[L1H0] @ X0.T"
 @pytest.mark.parametrize(
     ("text", "scaled", "fault"),
     [
-        (SCORE, True, "carries no scale; the score scale of L1H0 stands once, scale[L1H0]"),
+        (SCORE, True, "carries no scale; the score scale of L1H0 must occur once, scale[L1H0]"),
         (f"scale[L1H0] * scale[L1H0] * {SCORE}", True, "carries scale[L1H0] * scale[L1H0]; "),
-        (f"scale[L1H0] * scale[L1H0] * {SCORE}", None, "stands once, scale[L1H0]"),
-        (f"scale[L1H1] * {SCORE}", True, "carries scale[L1H1]; the score scale of L1H0 stands once, scale[L1H0]"),
+        (f"scale[L1H0] * scale[L1H0] * {SCORE}", None, "must occur once, scale[L1H0]"),
+        (f"scale[L1H1] * {SCORE}", True, "carries scale[L1H1]; the score scale of L1H0 must occur once, scale[L1H0]"),
         (f"scale[L1H1] * {SCORE}", None, "carries scale[L1H1]"),
-        (f"scale[L1H0] * {SCORE}", False, "carries scale[L1H0]; the score scale of L1H0 stands nowhere (this"),
+        (f"scale[L1H0] * {SCORE}", False, "carries scale[L1H0]; the score scale of L1H0 must not occur (this"),
         ("scale[L1H1] * ones @ b_Q[L1H0].T @ b_K[L1H0] @ ones.T", None, "the score scale of L1H0"),
-        ("scale[L0H0] * X0 @ W_U.T", None, "a score scale stands before a word that is not a score"),
-        ("scale[L0H0] * X0", True, "a score scale stands before a word that is not a score"),
+        ("scale[L0H0] * X0 @ W_U.T", None, "a score scale precedes a word that is not a score"),
+        ("scale[L0H0] * X0", True, "a score scale precedes a word that is not a score"),
     ],
 )
 def test_wrong_scales(text: str, scaled: bool | None, fault: str) -> None:
@@ -428,8 +428,8 @@ def test_wrong_scales(text: str, scaled: bool | None, fault: str) -> None:
         ({"D"}, 2, "the two sides of X0 do not belong together on the query side"),
         ({"gain"}, 2, "the two sides of X0 do not belong together on the query side"),
         ({"D", "gain"}, 3, "scales the queries of another head"),
-        ({"R"}, 3, "does not stand where the queries of"),
-        ({"W_Q"}, 3, "does not stand where the queries of"),
+        ({"R"}, 3, "is not where the queries of"),
+        ({"W_Q"}, 3, "is not where the queries of"),
     ],
 )
 def test_queries_have_the_norm_and_the_rotation_of_their_head(taken: set[str], rule: int, fault: str) -> None:

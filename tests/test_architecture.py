@@ -345,7 +345,7 @@ def test_numbers_of_heads_have_at_most_nine_digits(number: int) -> None:
         ({"bilinear": True}, "bilinear describes MLPs, but there are none (see mlps)"),
         ({"positions": "alibi", "softmax": False},
          "ALiBi needs a softmax: what it adds to scores is not a path term"),
-        ({"capped": True, "softmax": False}, "a soft cap on scores needs a softmax, and there is none"),
+        ({"capped": True, "softmax": False}, "a soft cap on scores needs a softmax, but there is none"),
         ({"multipliers": ["r[L2]"]},
          "there is no multiplier 'r[L2]' here; they are m_E, r[L0], r[L1], m_U (r: all of layers)"),
         ({"multipliers": ["m_U"], "unembed": False},
@@ -466,7 +466,7 @@ def test_heads_are_asked_for_by_one_name_or_by_several() -> None:
     assert arch.some_heads("L1H0") == arch.some_heads((1, 0)) == arch.some_heads(["1.0"]) == (Head(1, 0),)
     assert arch.some_heads(["L1H1", "L0H1", (1, 1)]) == (Head(0, 1), Head(1, 1))
     assert arch.some_heads(((1, 1), (0, 0))) == (Head(0, 0), Head(1, 1))
-    with pytest.raises(ValueError, match="there is none in an empty list"):
+    with pytest.raises(ValueError, match="not an empty list"):
         arch.some_heads([])
 
 

@@ -89,7 +89,7 @@ def test_a_row_of_a_batch_is_chosen(model: sc.Model) -> None:
     probe, tokens = row(model.d_model), [[1, 2, 3], [4, 5, 6]]
     steer = sc.source("steer", probe, 2, of="added")
     found = explain(model, tokens, sc.readout(probe, layer=1), steer, by=sc.logit(position=0, row=1))
-    assert "stream + heads + b_O + MLP + what is added" in found.text()
+    assert "stream + heads + b_O + MLP + added sources" in found.text()
     assert found.value == pytest.approx(model.run(tokens).streams[1][1, 0] @ probe)
     assert "at position 0 of row 1" in found.text()
     assert "readout" in found.html()

@@ -369,7 +369,7 @@ def test_types_refuse_a_norm_before_a_readout_of_the_stream_as_it_stands() -> No
     arch = arch.attached(Part("feature", 1), Reading("plain", 1), Reading("last", 1, norm="final"))
     plain, last = (sc.expand(arch, f"readout:{name}")[0].word for name in ("plain", "last"))
     check_finished(plain), check_finished(last)
-    refused = r"starts with D\[final\], a norm, but plain.T reads the stream as it stands"
+    refused = r"starts with D\[final\], a norm, but plain.T reads without a norm"
     with pytest.raises(IllTyped, match=refused) as caught:
         check_finished(Word((last.factors[0], *plain.factors)))
     assert (caught.value.rule, caught.value.left, caught.value.right) == (2, "D[final]", "")
@@ -477,7 +477,7 @@ def test_other_things_are_no_attachments() -> None:
 
 def test_a_model_with_norms_needs_to_know_what_is_read() -> None:
     model = sc.random_model(sc.transformer((1,), norm="RMS"), **SIZES)
-    with pytest.raises(ValueError, match=r"normed=True \(what comes out of the norm final\) or normed=False"):
+    with pytest.raises(ValueError, match=r"normed=True \(the output of the norm final\) or normed=False"):
         model.with_(sc.readout(GOOD))
     with pytest.raises(ValueError, match="norm L0"):
         model.with_(sc.readout(GOOD, layer=0))

@@ -136,7 +136,7 @@ def test_padding_gives_the_right_numbers_or_is_refused(norm: bool, positions: st
     logits, cache = run_with_cache(w, TOKENS, attended, positions=positions)
     model = live(w, config(norm, positions))
     if attended is RIGHT and positions == "rotary":  # padded queries stand at one position, which R does not have
-        with pytest.raises(ValueError, match=r"hook_attn_scores of the cache .* \[0, 4, 0\] .* moved by padding"):
+        with pytest.raises(ValueError, match=r"hook_attn_scores of the cache .* \[0, 4, 0\] .* padding shift it"):
             sc.from_cache(model, cache, TOKENS)
         return
     arrays = sc.from_cache(model, cache, TOKENS)
@@ -163,10 +163,18 @@ def zeroed(z: Any) -> Any:
 
 HOOKS: list[tuple[str, Callable[[Any], Any], str]] = [
     ("hook_embed", lambda x: x + 1, r"^hook_embed of the cache .* at \[0, 0\] it differs by .*are these the tokens"),
-    ("blocks.0.hook_resid_pre", lambda x: x + 1, r"^blocks.0.hook_resid_pre of the cache .* added to the stream"),
-    ("blocks.1.hook_resid_pre", lambda x: x + 1, r"^blocks.1.hook_resid_pre of the cache .* added to the stream"),
-    ("blocks.0.attn.hook_z", zeroed, r"^blocks.0.attn.hook_z of the cache .* \(of L0H1; was it changed by a hook\?\)"),
-    ("blocks.1.attn.hook_z", zeroed, r"^blocks.1.attn.hook_z of the cache .* \(of L1H1; was it changed by a hook\?\)"),
+    (
+        "blocks.0.hook_resid_pre",
+        lambda x: x + 1,
+        r"^blocks.0.hook_resid_pre of the cache .*did a hook add to the stream",
+    ),
+    (
+        "blocks.1.hook_resid_pre",
+        lambda x: x + 1,
+        r"^blocks.1.hook_resid_pre of the cache .*did a hook add to the stream",
+    ),
+    ("blocks.0.attn.hook_z", zeroed, r"^blocks.0.attn.hook_z of the cache .* \(of L0H1; did a hook change it\?\)"),
+    ("blocks.1.attn.hook_z", zeroed, r"^blocks.1.attn.hook_z of the cache .* \(of L1H1; did a hook change it\?\)"),
     ("blocks.1.hook_attn_out", lambda x: 2 * x, "^blocks.1.hook_attn_out of the cache .* an output of heads"),
     ("blocks.1.hook_resid_post", lambda x: x - 1, "^blocks.1.hook_resid_post of the cache"),
     ("blocks.1.attn.hook_attn_scores", lambda x: 2 * x, r"^blocks.1.attn.hook_attn_scores of the cache .*of L1H0"),
@@ -205,16 +213,16 @@ def test_one_comparison_tells_where_nothing_else_was_kept(hook: str) -> None:
     arrays = sc.from_cache(live(weights(), config()), {k: cache[k] for k in kept}, TOKENS)
     assert abs(total(arrays) - logits).max() < 1e-11
     assert not [k for k in arrays.arrays if k[:5] == "mask_"]  # what is 0 in a pattern may be masked, or small
-    with pytest.raises(ValueError, match=r"blocks.1.hook_resid_post of the cache .* the stream, or an output of heads"):
+    with pytest.raises(ValueError, match=r"blocks.1.hook_resid_post of the cache .* the stream or an output of heads"):
         sc.from_cache(live(weights(), config()), {k: cache[k] for k in kept[:3]}, TOKENS)
     _, cache = run_with_cache(weights(), TOKENS, hooks={hook: lambda x: 0 * x})
-    with pytest.raises(ValueError, match=r"blocks.1.hook_resid_post of the cache is not what the weights"):
+    with pytest.raises(ValueError, match=r"blocks.1.hook_resid_post of the cache contradicts the weights"):
         sc.from_cache(live(weights(), config()), {k: cache[k] for k in kept}, TOKENS)
 
 
 def test_other_tokens_and_a_cache_that_lacks_the_end_are_refused() -> None:
     _, cache = run_with_cache(weights(), TOKENS)
-    with pytest.raises(ValueError, match=r"hook_embed of the cache is not what .*are these the tokens that were run"):
+    with pytest.raises(ValueError, match=r"hook_embed of the cache .*are these the tokens of the run"):
         sc.from_cache(live(weights(), config()), cache, (TOKENS + 1) % VOCAB)
     lacking = {k: v for k, v in cache.items() if k != "blocks.1.hook_resid_post"}
     with pytest.raises(
@@ -222,7 +230,9 @@ def test_other_tokens_and_a_cache_that_lacks_the_end_are_refused() -> None:
     ):
         sc.from_cache(live(weights(), config()), lacking, TOKENS)
     other = {k: v[:, :, :4] if k.endswith("hook_resid_post") else v for k, v in cache.items()}
-    with pytest.raises(ValueError, match=r"hook_resid_post of the cache has shape \[2, 6, 4\]: is it of this model"):
+    with pytest.raises(
+        ValueError, match=r"hook_resid_post of the cache has shape \[2, 6, 4\]: does it belong to this model"
+    ):
         sc.from_cache(live(weights(), config()), other, TOKENS)
 
 

@@ -208,7 +208,7 @@ def test_positions_and_streams() -> None:
     assert bare.formula == "W_OV[L1H0]"
     assert np.allclose(bare.array(), w_ov)
     assert math.isclose(bare.trace, np.trace(w_ov), rel_tol=1e-12)
-    with pytest.raises(ValueError, match="the stream has no basis of its own"):
+    with pytest.raises(ValueError, match="the stream has no distinguished basis"):
         bare.copying()
     late = sc.random_model(sc.attention_only((1, 1), "shortformer"), n_context=6)
     found = sc.circuit(late, "QK", "L1H0", start=("embed", "pos"), query="L0H0")
@@ -280,7 +280,7 @@ def test_blocks_stay_within_the_memory_that_is_given() -> None:
         assert sum(sizes) == 400
         assert all(24 * 400 * n <= max(memory, 24 * 400) for n in sizes)
     assert [pair[:2] for pair in found.top(3, max_memory=0)] == [pair[:2] for pair in found.top(3)]
-    with pytest.raises(ValueError, match=r"takes 1\.22 MiB, and max_memory is 1 MiB: take rows"):
+    with pytest.raises(ValueError, match=r"needs 1\.22 MiB, and max_memory is 1 MiB: take rows"):
         found.array(max_memory=2**20)
 
 
@@ -394,13 +394,13 @@ def test_directions_inside_a_block_are_refused() -> None:
     assert abs(abs(left @ turn[:, 0]) - 1) < 1e-12
     assert math.isclose(left @ turn[:, 0], right @ other[0], abs_tol=1e-12)
     for i in (1, 2, 3):
-        with pytest.raises(ValueError, match=r"singular values 1 to 3 \(2 to 2\) are too near to each other"):
+        with pytest.raises(ValueError, match=r"singular values 1 to 3 \(2 to 2\) are too close to tell"):
             found.direction(i)
         left, right = found.subspace(i)
         assert np.allclose(left @ left.T, turn[:, 1:4] @ turn[:, 1:4].T)
         assert np.allclose(left @ right.T, turn[:, 1:4] @ other[1:4])
     for call in (found.direction, found.subspace):
-        with pytest.raises(ValueError, match="singular value 5 is not told from 0"):
+        with pytest.raises(ValueError, match="singular value 5 may be 0"):
             call(5)
     with pytest.raises(ValueError, match="singular value 6 does not exist: there are 6"):
         found.direction(6)
@@ -488,7 +488,7 @@ def test_each_says_why_its_scores_are_not_sufficient() -> None:
     assert query[0, 0] == -1 < query[0, 1] == 3  # a query with the first token looks for the other one
     for found, other, says in (
         (ov(np.array([[-1.0, 3], [-2, 4]])).copying(), "query", "lowers the logit of that token"),
-        (query.matching(), "logit", "a query with that token looks for the other one"),
+        (query.matching(), "logit", "a query with that token attends to the other one"),
     ):
         words = " ".join(found.text(1000).split())
         assert "each is necessary and not sufficient: [[-1, 3], [-2, 4]]" in words
@@ -586,17 +586,17 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: sc.circuit(m, "OV", "L1H0", "L1H1"), "L1H1 is in the same layer as L1H0"),
     (lambda m: sc.circuit(m, "QK", "L0H0", key="L1H0"), "L1H0 is after L0H0"),
     (lambda m: sc.circuit(m, "QK", "L1H0", "L0H0"), "heads that compose with its query or key are given by query="),
-    (lambda m: sc.circuit(m, "OV", "L1H0", key="L0H0"), "of an OV circuit give the heads, the latest first"),
+    (lambda m: sc.circuit(m, "OV", "L1H0", key="L0H0"), "for an OV circuit give the heads, the latest first"),
     (lambda m: sc.circuit(m, "OV", "L1H0", start="position"), "start must be one of embed, pos, stream"),
     (lambda m: sc.circuit(m, "OV", "L1H0", start="pos"), "no position table"),
     (lambda m: sc.circuit(m, "OV", "L1H0", end="logit"), 'end must be "logits" or "stream", not'),
-    (lambda m: sc.circuit(m, "QK", "L1H0", end="stream"), "end is of OV circuits"),
-    (lambda m: sc.circuit(m, "QK", "L1H0", start=("embed",)), "start is one, or a pair for query and key"),
-    (lambda m: sc.circuit(m, "QK", "L1H0", offset=-1), "offset is of rotary positions"),
+    (lambda m: sc.circuit(m, "QK", "L1H0", end="stream"), "end applies to OV circuits"),
+    (lambda m: sc.circuit(m, "QK", "L1H0", start=("embed",)), "start must be one name, or a pair for query and key"),
+    (lambda m: sc.circuit(m, "QK", "L1H0", offset=-1), "offset applies to rotary positions"),
     (lambda m: sc.circuit(m, "OV", "L1H0")[99, 0], "row 99 does not exist: there are 11"),
-    (lambda m: sc.circuit(m, "OV", "L1H0")[0], "an entry is named by its row and its column"),
+    (lambda m: sc.circuit(m, "OV", "L1H0")[0], "an entry is selected by its row and its column"),
     (lambda m: sc.circuit(m, "OV", "L1H0").block([0], [-1]), "column -1 does not exist"),
-    (lambda m: sc.circuit(m, "OV", "L1H0").block(), "say which rows or which columns"),
+    (lambda m: sc.circuit(m, "OV", "L1H0").block(), "give rows or columns"),
     (lambda m: sc.circuit(m, "OV", "L1H0").top(by="size"), "by must be one of largest, smallest, absolute"),
     (lambda m: sc.circuit(m, "OV", "L1H0").top(-1), "k must be a whole number, 0 or more, not -1"),
     (lambda m: sc.circuit(m, "OV", "L1H0").matching(), "a circuit of kind OV has no matching: see copying"),
@@ -624,7 +624,7 @@ def test_weights_that_leave_the_range_of_numbers_are_refused() -> None:
 
 def test_a_compiled_program_has_circuits_of_its_stream(data: Path) -> None:
     model = sc.load(data / "tracr_induction_K_2L")
-    with pytest.raises(ValueError, match='end="stream" gives what it writes to the stream'):
+    with pytest.raises(ValueError, match='end="stream" gives its output in the stream'):
         sc.circuit(model, "OV", "L1H0")
     found = sc.circuit(model, "OV", "L1H0", end="stream")
     assert found.axes == ("output stream", "input token")

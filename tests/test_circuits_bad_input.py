@@ -108,11 +108,11 @@ def test_prompts_that_are_too_short_say_what_is_needed(sizes: dict[str, int]) ->
 
 def test_a_length_that_does_not_fit_is_refused(cli: Cli) -> None:
     for length in (1, 17):
-        with pytest.raises(ValueError, match=f"length is 2 to 16 tokens, not {length}"):
+        with pytest.raises(ValueError, match=f"length must be 2 to 16 tokens, not {length}"):
             find_circuits(model(), count=2, length=length)
     ran = cli("circuits", str(path()), "--length", "4000")
     assert ran.code == 2
-    assert "length is 2 to" in ran.err
+    assert "length must be 2 to" in ran.err
     short = find_circuits(model(), count=2, length=6)  # periods do not fit it
     assert "there are 6 and 20" in said(short)
 

@@ -273,7 +273,7 @@ def test_the_command(cli: Cli) -> None:
         (["--threshold", "0"], "must be a weight, above 0 and up to 1, not '0'"),
         (["--threshold", "nan"], "must be a weight, above 0 and up to 1, not 'nan'"),
         (["--first", "32"], "first 32 does not exist: there are 32, counted from 0"),
-        (["--length", "33"], "length is 2 to 32 tokens, not 33"),
+        (["--length", "33"], "length must be 2 to 32 tokens, not 33"),
     ],
 )
 def test_what_the_command_refuses(cli: Cli, words: list[str], says: str) -> None:

@@ -387,7 +387,7 @@ def test_rotary_scores_depend_on_the_offset() -> None:
         (lambda m: sc.composition_scores(m, "K", offset=-1), "the positions of this model are not"),
         (lambda m: sc.composition_scores(m, "K", fold=1), "fold must be True or False, not 1"),
         (lambda m: sc.composition_scores(m, "K")["L9H0", "L0H0"], "there is no head L9H0: the model has 2 layers"),
-        (lambda m: sc.composition_scores(m, "K")["L1H0"], "scores are of two heads, the later first"),
+        (lambda m: sc.composition_scores(m, "K")["L1H0"], "scores are for two heads, the later first"),
         (lambda m: sc.composition_scores(m, "K").latex("L1H0"), "give both heads"),
         (lambda m: sc.composition_scores(m, "K").latex("L0H0", "L1H0"), "L1H0 is after L0H0"),
         (lambda m: sc.composition_scores(m, "K").latex("L1H0", "L1H0"), "L1H0 is in the layer of L1H0"),
@@ -404,7 +404,7 @@ def test_offsets_that_cannot_be_are_refused() -> None:
     for offset in (1, 2):
         with pytest.raises(ValueError, match=f"it must be 0 or less, not {offset}"):
             sc.composition_scores(causal, "K", offset=offset)
-    with pytest.raises(ValueError, match="V-composition sees no positions"):
+    with pytest.raises(ValueError, match="V-composition does not depend on positions"):
         sc.composition_scores(causal, "V", offset=-1)
     both = sc.random_model(sc.attention_only((1, 1), "rotary", causal=False))
     assert sc.composition_scores(both, "K", offset=2)["L1H0", "L0H0"] is not None

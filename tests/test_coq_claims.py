@@ -196,7 +196,7 @@ def test_a_claim_that_coq_refuses_fails_its_row(compiler: Compiler, monkeypatch:
     derivations = {"logits": sc.derive(sc.attention_only((1,)), "logits")}
     (row,) = proofs.prove_together(compiler, derivations)
     assert (row.passed, row.error) == (False, 1)
-    assert "the file of Coq states something else in 1 place: step" in row.what
+    assert "the file for Coq states something else in 1 place: step" in row.what
     monkeypatch.setattr(proofs, "misstated", lambda derivation, text: [])
     (row,) = proofs.prove_together(compiler, derivations)
     assert row.passed is False

@@ -345,7 +345,7 @@ def test_arguments_may_stand_in_their_order() -> None:
     term = term_of("logits", "embed")
     by_name = term(**ARRAYS)
     np.testing.assert_array_equal(term(*(ARRAYS[name] for name in term.arguments)), by_name)
-    with pytest.raises(TypeError, match="t is given twice, in its place and by name"):
+    with pytest.raises(TypeError, match="t is given twice, by position and by name"):
         term(ARRAYS["t"], **ARRAYS)
     with pytest.raises(TypeError, match="4 arguments were given, but the term has t, W_E, W_U"):
         term(*[ARRAYS["t"]] * 4)

@@ -111,7 +111,7 @@ def test_indices_become_the_letters_of_heads() -> None:
     assert a.subs(index("h_1"), 3) == LetterSymbol("A_L0H3")
     with pytest.raises(ValueError, match="heads are counted from 0, not -1"):
         a.subs(index("h_1"), -1)
-    with pytest.raises(ValueError, match="letter without shape"):
+    with pytest.raises(ValueError, match="symbol without shape"):
         sp.lambdify([index("h_1")], a * a)
 
 
@@ -232,7 +232,7 @@ def crossed() -> Any:
         (lambda: sp.Sum(F[1], (HS[1], 0, H[1] - 1)), "summed over h_1, h_2: it goes through 1 head,"),
         (lambda: sp.Sum(F[3].function.subs(HS[1], HS[0]), F[3].limits[0]), "summed over h_1: it goes through 2 heads"),
         (lambda: sp.Sum(F[0], (HS[0], 0, H[0] - 1)), "summed over h_1: it goes through 0 heads"),
-        (crossed, "stands on all its letters"),
+        (crossed, "that is on all its symbols"),
         (lambda: sp.Sum(QK.function.subs(index("k_1"), index("q_1")), QK.limits[0]), "summed over q_1"),
         (lambda: sc.symbolic(PLAIN).head("L0H0"), "summed over no index"),
         (lambda: sc.symbolic(PLAIN).head("L0H2"), "there is no head L0H2"),
@@ -259,7 +259,7 @@ def test_sums_are_read_whatever_their_indices_are_called() -> None:
 
 
 def test_sums_with_numbers_are_not_read_unevaluated() -> None:
-    with pytest.raises(ValueError, match=r"give the numbers .subs., then doit"):
+    with pytest.raises(ValueError, match=r"substitute numbers .subs., then doit"):
         sc.read(F[1].subs(H[0], 3), sc.attention_only((3, 3)))
     assert len(sc.read(F[1].subs(H[0], 3).doit(), sc.attention_only((3, 3)))) == 3
 

@@ -105,7 +105,7 @@ def test_what_is_no_number_proves_nothing(what: str) -> None:
 
 def test_bounds_that_are_no_numbers_make_no_chances() -> None:
     run = cancelling(FACTORS["float64"]).run(TOKENS)
-    with pytest.raises(ValueError, match="no chance can be made of them"):
+    with pytest.raises(ValueError, match="probabilities cannot be computed from them"):
         sc.evaluate(logits(run), run).sample(100)
 
 

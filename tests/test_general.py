@@ -201,7 +201,7 @@ def test_a_missing_proof_is_refused(copy: Path, old: str, new: str, word: str) -
     change(copy, "Sources.v", old, new)
     report = asked(copy)
     assert not report.ok
-    assert re.fullmatch(rf"Sources.v:\d+: '{word}' stands where a proof should", report.faults[0])
+    assert re.fullmatch(rf"Sources.v:\d+: '{word}' is in place of a proof", report.faults[0])
 
 
 def test_coq_names_what_is_assumed_and_what_is_weakened(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def test_coq_names_what_is_assumed_and_what_is_weakened(copy: Path, monkeypatch:
         "general_scores_are_double_sum",
     ]
     assert (weak_1, weak_2) == (
-        "number_of_paths does not state what statements.txt records of it",
-        "number_of_score_terms does not state what statements.txt records of it",
+        "number_of_paths does not state what statements.txt records for it",
+        "number_of_score_terms does not state what statements.txt records for it",
     )
 
 
@@ -250,7 +250,7 @@ def test_another_list_is_refused() -> None:
     answers["pairs_2"] = "= [:: ([::], [::])]\n : seq (seq place * seq place)"
     answers["paths_3_2"] = "= listing [:: 3; 2]"
     faults = listing.differences(answers)
-    assert "the paths of 3,2 heads: what Coq gives is not a list: listing [ 3, 2]" in faults
+    assert "the paths of 3,2 heads: Coq's answer is not a list: listing [ 3, 2]" in faults
     assert faults[0] == "the paths of 3 heads: number 2 is [(0, 2)] in Coq and [(0, 1)] in the package"
     assert faults[1] == "the paths of 2,2 heads: Coq gives no list"
     assert "the pairs of paths of 2 heads: Coq lists 1, the package 9" in faults
@@ -261,7 +261,7 @@ def test_a_changed_record_is_seen() -> None:
     old = "Coq 8.16.1\n\nRecord a : Type := A { b : nat }.\n\nRecord c : Type := C { e : nat }.\n\nf = fun x => x\n"
     assert general._differences(old, old) == []
     assert general._differences(old, old.replace("b : nat", "b : bool")) == [
-        "a does not state what statements.txt records of it"
+        "a does not state what statements.txt records for it"
     ]
     assert "Record general_layer" in (FOLDER / "statements.txt").read_text("utf-8")
 

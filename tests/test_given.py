@@ -250,7 +250,7 @@ def test_what_is_needed_is_made_of_what_was_given() -> None:
         (expansion, ["Values"], "give evaluate(expansion, run)"),
         (expansion, ["Run"], ""),
         (run, ["Model"], "give its .model"),
-        (tensors, ["Run"], "Tensors have arrays alone"),
+        (tensors, ["Run"], "Tensors have arrays only"),
         (tensors, ["Model"], ""),
         (tensors, ["Architecture"], "give its .architecture"),
         (arch, ["Model"], "random_model(architecture) makes one of random weights"),

@@ -292,15 +292,15 @@ def test_small_models_have_what_scores_their_prompts_allow(n_context: int, d_voc
 def test_what_cannot_be_drawn_is_refused() -> None:
     for given, says in (
         ({"first": 32}, "first 32 does not exist"),
-        ({"count": 0}, "count is a number of prompts, 1 or more, not 0"),
-        ({"length": 33}, "length is 2 to 32 tokens, not 33"),
-        ({"length": 1}, "length is 2 to 32 tokens, not 1"),
+        ({"count": 0}, "count must be a number of prompts, 1 or more, not 0"),
+        ({"length": 33}, "length must be 2 to 32 tokens, not 33"),
+        ({"length": 1}, "length must be 2 to 32 tokens, not 1"),
         ({"seed": -1}, "seed must be a whole number, 0 or more, not -1"),
         ({"seed": "x"}, "seed must be a whole number, 0 or more, not 'x'"),
     ):
         with pytest.raises(ValueError, match=says):
             draw_prompts(SHIPPED, **given)
-    with pytest.raises(ValueError, match="threshold is a weight, above 0 and up to 1, not 0"):
+    with pytest.raises(ValueError, match="threshold must be a weight, above 0 and up to 1, not 0"):
         find_heads(SHIPPED, draw_prompts(SHIPPED, count=1), 0)
     with pytest.raises(ValueError, match="threshold must be a finite number, not 'x'"):
         find_heads(SHIPPED, draw_prompts(SHIPPED, count=1), "x")  # type: ignore[arg-type]

@@ -106,17 +106,17 @@ def test_gpt2_without_layers(data: Path) -> None:
     [
         ({"n_head": None}, {}, "n_head is not in the config, and the weights alone do not tell it"),
         ({"n_head": 3}, {}, "3 heads do not divide the 8 dimensions of the stream"),
-        ({"n_layer": 1}, {}, "the file has 12 weights that nothing reads: transformer.h.1.attn"),
+        ({"n_layer": 1}, {}, "the file has 12 weights that it does not use: transformer.h.1.attn"),
         ({"n_layer": 3}, {}, "the file lacks 12 weights: transformer.h.2.attn.c_attn.weight"),
         ({"n_inner": None}, {}, r"mlp.c_fc.weight has shape \[8, 12\]; .* = \[8, 32\].*n_inner = 32"),
         ({"vocab_size": 12}, {}, r"wte.weight has shape \[11, 8\]; .*says vocab_size = 12"),
         ({"tie_word_embeddings": False}, {}, "tie_word_embeddings is false, but there is no lm_head.weight"),
         ({}, {"lm_head.weight": np.ones((11, 8))}, "tie_word_embeddings is true, but lm_head.weight differs from"),
-        ({"layer_norm_epsilon": -1}, {}, "layer_norm_epsilon in the config must be a number from 0 on, not -1"),
-        ({"novel_trick": 2}, {}, "keys that are not known here and may change .*: novel_trick = 2; remove"),
-        ({"novel_trick": 0}, {}, "keys that are not known here and may change .*: novel_trick = 0; remove"),
+        ({"layer_norm_epsilon": -1}, {}, "layer_norm_epsilon in the config must be a number, 0 or more, not -1"),
+        ({"novel_trick": 2}, {}, "unknown keys, which may change .*: novel_trick = 2; remove"),
+        ({"novel_trick": 0}, {}, "unknown keys, which may change .*: novel_trick = 0; remove"),
         ({}, {"transformer.h.0.attn.c_attn.bias": None}, "the file lacks 1 weight: transformer.h.0.attn.c_attn.bias"),
-        ({}, {"transformer.h.0.crossattention.c_attn.weight": np.ones(3)}, "the file has 1 weight that nothing reads"),
+        ({}, {"transformer.h.0.crossattention.c_attn.weight": np.ones(3)}, "has 1 weight that it does not use"),
         ({}, {"transformer.wpe.weight": np.full((12, 8), np.nan)}, r"wpe.weight holds nan at \[0, 0\]"),
     ],
 )  # fmt: skip
@@ -148,9 +148,7 @@ def test_keys_that_are_not_set_are_taken(data: Path) -> None:
     weights, config = parts(data, "hf_gpt2")
     more = {"novel_trick": None, "third": [], "fourth": {}, "n_ctx": 12, "_name_or_path": "x", "alibi": False}
     assert np.array_equal(logits(weights, {**config, **more}), logits(weights, config))
-    with pytest.raises(
-        ValueError, match=r"keys that are not known here .*: other = false"
-    ):  # it may be true by default
+    with pytest.raises(ValueError, match=r"unknown keys, .*: other = false"):  # it may be true by default
         logits(weights, {**config, "other": False})
 
 
@@ -228,7 +226,7 @@ def test_llama_with_all_biases(data: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "config", "weights", "message"),
     [
-        ("hf_llama", {"model_type": None}, {}, "model_type is not in the config, and these names are those of several"),
+        ("hf_llama", {"model_type": None}, {}, "not in the config, and several kinds of models have these names"),
         ("hf_llama", {"num_key_value_heads": 3}, {}, "num_key_value_heads is 3, which does not divide the 4 heads"),
         ("hf_llama", {"num_key_value_heads": 4}, {}, r"k_proj.weight has shape \[4, 8\]; .*kv_heads\*head_dim = 8"),
         ("hf_llama", {"num_attention_heads": None}, {}, "num_attention_heads is not in the config"),
@@ -242,8 +240,8 @@ def test_llama_with_all_biases(data: Path) -> None:
         ("hf_neox", {"intermediate_size": 13}, {}, r"dense_h_to_4h.weight has shape \[12, 8\].*intermediate_size = 13"),
         ("hf_neox", {"rope_parameters": 3}, {}, "rope_parameters in the config must be an object"),
         ("hf_neox", {"rope_parameters": {"rope_theta": 0}}, {}, "rotary positions need a base and a share"),
-        ("hf_neox", {"num_hidden_layers": 1}, {}, "weights that nothing reads: gpt_neox.layers.1"),
-        ("hf_mistral", {"some_key": 1.5}, {}, "keys that are not known here .*: some_key = 1.5"),
+        ("hf_neox", {"num_hidden_layers": 1}, {}, "weights that it does not use: gpt_neox.layers.1"),
+        ("hf_mistral", {"some_key": 1.5}, {}, "unknown keys, .*: some_key = 1.5"),
     ],
 )  # fmt: skip
 def test_rotary_models_that_are_wrong(
@@ -414,7 +412,7 @@ def test_a_config_of_neox_as_older_versions_save_it(data: Path) -> None:
     more = {"type_vocab_size": 2, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0, "rope_scaling": None}
     assert np.array_equal(logits(weights, {**bare, **old, **more}), logits(weights, config))
     for said in ({"rotary_pct": 0.25}, {"partial_rotary_factor": 0.25}, {"rope_theta": 500}, {"rotary_emb_base": 500}):
-        with pytest.raises(ValueError, match="set both to the one that is meant"):
+        with pytest.raises(ValueError, match="set both to the intended value"):
             from_arrays(weights, {**bare, **old, **said})
     with pytest.raises(ValueError, match=r"partial_rotary_factor in the config is 0.5, and what a newer .* is 0.25"):
         from_arrays(weights, {**bare, "partial_rotary_factor": 0.5})
@@ -511,19 +509,19 @@ def test_each_multiplier_of_granite_is_seen(data: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("hf_llama", {"residual_multiplier": 0.5}, "not known here .*: residual_multiplier = 0.5"),
-        ("hf_llama", {"embedding_multiplier": 1.0}, "not known here .*: embedding_multiplier = 1.0"),
-        ("hf_gemma", {"logits_scaling": 8}, "not known here .*: logits_scaling = 8"),
-        ("hf_granite", {"mlp_multiplier": 2.0}, "not known here .*: mlp_multiplier = 2.0"),
-        ("hf_granite", {"logit_scale": 2.0}, "not known here .*: logit_scale = 2.0"),
-        ("hf_granite", {"logits_scaling": 0}, "logits_scaling, which logits are divided by, must not be 0"),
+        ("hf_llama", {"residual_multiplier": 0.5}, "unknown keys, .*: residual_multiplier = 0.5"),
+        ("hf_llama", {"embedding_multiplier": 1.0}, "unknown keys, .*: embedding_multiplier = 1.0"),
+        ("hf_gemma", {"logits_scaling": 8}, "unknown keys, .*: logits_scaling = 8"),
+        ("hf_granite", {"mlp_multiplier": 2.0}, "unknown keys, .*: mlp_multiplier = 2.0"),
+        ("hf_granite", {"logit_scale": 2.0}, "unknown keys, .*: logit_scale = 2.0"),
+        ("hf_granite", {"logits_scaling": 0}, "logits_scaling, the divisor of the logits, must not be 0"),
         ("hf_granite", {"residual_multiplier": True}, "residual_multiplier in the config must be a number, not true"),
         ("hf_granite", {"embedding_multiplier": "3"}, 'embedding_multiplier in the config must be a number, not "3"'),
         ("hf_gemma", {"use_bidirectional_attention": True}, "later tokens .use_bidirectional_attention is true"),
         ("hf_gemma", {"hidden_act": "gelu"}, "versions of transformers read one or the other; set both"),
         ("hf_gemma", {"hidden_activation": "gelu"}, "versions of transformers read one or the other; set both"),
         ("hf_gemma", {"head_dim": None}, "head_dim in the config is null, which a gemma cannot read"),
-        ("hf_gemma", {"final_logit_softcapping": 30.0}, "not known here .*: final_logit_softcapping = 30.0"),
+        ("hf_gemma", {"final_logit_softcapping": 30.0}, "unknown keys, .*: final_logit_softcapping = 30.0"),
     ],
 )
 def test_multipliers_that_are_not_known(data: Path, name: str, change: dict[str, Any], message: str) -> None:

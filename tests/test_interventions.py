@@ -236,7 +236,7 @@ def test_the_pair_that_makes_an_induction_head() -> None:
 @pytest.mark.parametrize("path", ["L0H0 -> L0H1", "L1H0 -> L0H0", "L0H0 -> ", "L0H0 -> L9H0", "L0H0->L1H0->L1H1"])
 def test_what_is_not_a_path_is_refused(path: str) -> None:
     run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
-    with pytest.raises(ValueError, match=r"a path is two heads or more in rising layers|L9H0|''"):
+    with pytest.raises(ValueError, match=r"a path needs two or more heads in rising layers|L9H0|''"):
         remove_heads(run, path)
 
 

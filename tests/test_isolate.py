@@ -99,7 +99,7 @@ def test_the_term_alone_says_what_is_measured_and_not_its_word(monkeypatch: pyte
         ({"run": 3}, TypeError, r"isolate\(run, term\) takes a run"),
         ({"term": "embed"}, TypeError, r"isolate\(run, term\) takes a term"),
         ({"term": sc.logits(sc.attention_only((2, 3)))[0]}, ValueError, "this term is of .*heads 2,3.* is .*heads 2,2"),
-        ({"max_runs": 3}, ValueError, "takes 4 runs of the frozen model, .*max_runs is 3"),
+        ({"max_runs": 3}, ValueError, "needs 4 runs of the frozen model, .*max_runs is 3"),
         ({"max_runs": 0}, ValueError, "max_runs must be a whole number, 1 or more, not 0"),
     ],
 )

@@ -139,7 +139,7 @@ def test_what_a_native_model_does_not_look_at(data: Path, said: dict[str, Any]) 
     assert np.abs(native.run(recorded["tokens"]).logits - recorded["logits"]).max() < 1e-12
     assert np.abs(other.run(recorded["tokens"]).logits - recorded["logits"]).max() > 1e-3
     key = next(iter(said))
-    note = f"a native model of TransformerLens 4 does not look at {key}, which is {json.dumps(said[key])}"
+    note = f"a native model of TransformerLens 4 ignores {key}, which is {json.dumps(said[key])}"
     assert note in native.notes
     assert note not in other.notes
 
@@ -153,7 +153,7 @@ def test_rotary_pairs_of_a_native_model_are_neighbours(data: Path) -> None:
     assert not any("does not look at" in note for note in model.notes)
     scaled = from_arrays(weights, {**said, "rotary_scaling_factor": 4.0})
     assert scaled.settings.rotary == model.settings.rotary
-    assert "a native model of TransformerLens 4 does not look at rotary_scaling_factor, which is 4.0" in scaled.notes
+    assert "a native model of TransformerLens 4 ignores rotary_scaling_factor, which is 4.0" in scaled.notes
     assert not from_arrays(weights, {**said, "architecture": None}).settings.rotary.adjacent
 
 
@@ -183,8 +183,8 @@ def test_grouped_keys_and_values_of_the_bridge(data: Path) -> None:
     [
         ({"n_heads": None}, {}, "n_heads is not in the config, and the weights alone do not tell it"),
         ({"n_heads": 3}, {}, r"blocks.0.attn.\w.\w+ has shape \[8.*\], which 3 heads do not divide"),
-        ({}, {"blocks.0.attn.novel.weight": np.ones(2)}, "nothing reads: blocks.0.attn.novel.weight"),
-        ({}, {"blocks.0.ln1.w": np.ones(8)}, "and the same weight under the name blocks.0.ln1.w too"),
+        ({}, {"blocks.0.attn.novel.weight": np.ones(2)}, "that it does not use: blocks.0.attn.novel.weight"),
+        ({}, {"blocks.0.ln1.w": np.ones(8)}, "the same weight under two names, blocks.0.ln1.weight and blocks.0.ln1.w"),
         ({}, {"blocks.0.attn.W_Q": np.ones((2, 8, 4))}, "but there is no pos_embed.W_pos"),
         ({}, {"blocks.1.mlp.in.weight": None}, "the file lacks 1 weight: blocks.1.mlp.W_in"),
     ],
@@ -291,7 +291,7 @@ def test_a_cache_of_a_wrapped_bridge(data: Path, name: str, number: str) -> None
     off = 1e-11 if number == "float64" else 1e-4
     assert np.abs(sc.evaluate(sc.logits(arrays.architecture), arrays).total() - run.logits).max() < off
     for at in ("hook_embed", "blocks.0.hook_mlp_out", "blocks.1.hook_resid_post", "blocks.1.attn.hook_attn_scores"):
-        with pytest.raises(ValueError, match="of the cache is not what the weights, tokens and patterns give"):
+        with pytest.raises(ValueError, match="of the cache contradicts the weights, tokens and patterns"):
             sc.from_cache(live, {**cache, at: (1.01 * cache[at]).astype(number)}, tokens)
 
 
@@ -357,7 +357,7 @@ def test_wrapped_bridges_that_are_refused(data: Path) -> None:
         sc.load(live)
     live = Wrapped(data, "llama")
     live.inside["novelty"] = 3
-    with pytest.raises(ValueError, match=r"keys that are not known here .*: novelty = 3"):
+    with pytest.raises(ValueError, match=r"unknown keys, .*: novelty = 3"):
         sc.load(live)
     live.original_model = None  # type: ignore[assignment]
     with pytest.raises(ValueError, match=r"without the config of that model \(original_model.config\)"):

@@ -269,7 +269,7 @@ def test_a_model_says_what_it_is(data: Path) -> None:
     model = load(data / "tracr_induction_K_2L")
     assert (model.d_model, model.d_vocab, model.d_vocab_out, model.n_context) == (21, 6, None, 7)
     assert (model.dtype, model.architecture.causal, model.architecture.unembed) == ("float32", False, False)
-    assert model.notes[0] == "there is no unembedding, so there are no logits: the residual stream is what is expanded"
+    assert model.notes[0] == "there is no unembedding, so there are no logits: the residual stream is expanded"
     assert model.score_scale == {"L0H0": pytest.approx(8**-0.5, rel=1e-15), "L1H0": pytest.approx(8**-0.5, rel=1e-15)}
 
 
@@ -322,8 +322,8 @@ def test_absent_keys_take_their_defaults(data: Path) -> None:
     assert model.architecture.causal
     assert model.n_context is None
     assert model.notes == (
-        "the config names no kind of position, so there is none",
-        "the config does not say attention_dir, so attention is causal",
+        "the config does not give a kind of position, so there is none",
+        "the config does not give attention_dir, so attention is causal",
     )
 
 
@@ -407,10 +407,10 @@ def test_buffers_are_dropped(data: Path) -> None:
         ({"use_qk_norm": True}, "use_qk_norm is true, but there is no weight such as blocks.0.attn.q_norm.w"),
         ({"use_local_attn": True}, "use_local_attn is true, but there is no window_size"),
         ({"use_local_attn": True, "window_size": 4, "attn_types": ["local"]}, 'must list "local" or "global" for each'),
-        ({"rotary_dim": 3}, "rotary_dim in the config must be even, as entries turn in pairs, not 3"),
+        ({"rotary_dim": 3}, "rotary_dim in the config must be even, because entries rotate in pairs, not 3"),
         ({"rotary_base": 0}, "rotary_base in the config must be a positive number, not 0"),
         ({"positional_embedding_type": "rotary"}, "which means no table of positions, but there is a pos_embed.W_pos"),
-        ({"novel_trick": 2.5}, "keys that are not known here and may change .*: novel_trick = 2.5; remove"),
+        ({"novel_trick": 2.5}, "unknown keys, which may change .*: novel_trick = 2.5; remove"),
     ],
 )  # fmt: skip
 def test_a_config_that_is_wrong_or_contradicts_the_weights(data: Path, config: dict[str, Any], message: str) -> None:
@@ -448,7 +448,7 @@ def test_windows_belong_to_the_causal_mask(data: Path) -> None:
     local = {"use_local_attn": True, "window_size": 2, "attention_dir": "bidirectional"}
     model = changed(data, **local)
     assert model.settings.windows == ()
-    assert any("windows (use_local_attn), a part of the causal mask, mean nothing" in note for note in model.notes)
+    assert any("windows (use_local_attn), part of the causal mask, have no effect" in note for note in model.notes)
     assert (model.run([1, 2, 3, 4]).patterns["L0H0"] > 0).all()
 
 
@@ -456,7 +456,7 @@ def test_alibi_is_read(data: Path) -> None:
     """With TransformerLens's slopes, in float32; the table of positions that its models hold all the same is unread."""
     weights, config = parts(data)
     model = from_arrays(weights, {**config, "positional_embedding_type": "alibi"})
-    assert "pos_embed.W_pos is in the file, but a model with ALiBi does not read it" in model.notes
+    assert "pos_embed.W_pos is in the file, but unused in a model with ALiBi" in model.notes
     run, slopes = model.run([1, 2, 3]), [np.float64(np.float32(2 ** (-8 * h / 3))) for h in (1, 2, 3)]
     for head, slope in enumerate(slopes):
         added = run.scores[f"L0H{head}"] - run.products[f"L0H{head}"]
@@ -476,7 +476,7 @@ def test_a_position_table_that_is_not_there(data: Path) -> None:
     ("config", "features"),
     [
         ({"final_rms": True, "normalization_type": "LN"}, ("RMS normalization at the end",)),
-        ({"original_architecture": "Olmo2ForCausalLM"}, ("normalization of what attention and MLPs write",)),
+        ({"original_architecture": "Olmo2ForCausalLM"}, ("normalization of the outputs of attention and MLPs",)),
         ({"rmsnorm_uses_offset": True}, ("an RMS gain counted from 1",)),
         ({"positional_embedding_type": "rotary", "use_NTK_by_parts_rope": True}, ("scaled rotary positions",)),
         ({"positional_embedding_type": "rotary", "rotary_scaling_factor": 8.0}, ("scaled rotary positions",)),
@@ -575,8 +575,8 @@ def test_a_tied_unembedding_is_the_embedding(data: Path, bias: bool) -> None:
         ({"blocks.0.attn.W_K": None}, "the file lacks 1 weight: blocks.0.attn.W_K$"),
         ({"unembed.W_U": None}, "the file lacks 1 weight: unembed.W_U$"),
         ({"embed.W_E": None}, "the file lacks 1 weight: embed.W_E$"),
-        ({"blocks.0.attn.W_X": np.ones(2)}, "the file has 1 weight that nothing reads: blocks.0.attn.W_X$"),
-        ({"blocks.x.attn.W_Q": np.ones(2)}, "the file has 1 weight that nothing reads: blocks.x.attn.W_Q$"),
+        ({"blocks.0.attn.W_X": np.ones(2)}, "the file has 1 weight that it does not use: blocks.0.attn.W_X$"),
+        ({"blocks.x.attn.W_Q": np.ones(2)}, "the file has 1 weight that it does not use: blocks.x.attn.W_Q$"),
         (
             {"blocks.1.attn.W_Q": None, "blocks.1.attn.q.weight": np.ones((12, 16))},
             "the file lacks 1 weight: blocks.1.attn.W_Q; it has these, which are unknown: blocks.1.attn.q.weight$",
@@ -756,7 +756,7 @@ def test_no_damage_gives_another_kind_of_error(folder: Path, position: int) -> N
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (("float8", [8], b"12345678"), "embed.W_E is stored as F8_E4M3, which is not read; store it as float64, "),
+        (("float8", [8], b"12345678"), "embed.W_E is stored as F8_E4M3, which is not supported; store it as float64, "),
         (("int64", [1], b"12345678"), "embed.W_E holds int64; a weight must hold"),
         (("bool", [1], b"\1"), "embed.W_E holds bool; a weight must hold"),
     ],
@@ -870,7 +870,7 @@ def rename(name: str) -> Callable[[Path], Path]:
         (lambda folder: folder / ("x" * 300), "cannot be read .File name too long"),
         (lambda folder: folder / "config.json" / "x", "there is no such file or folder|Not a directory"),
         (without("model.safetensors"), "there is no model.safetensors or model.npz in this folder"),
-        (without("config.json"), "config.json: there is no such file or folder; a model needs its config.json beside"),
+        (without("config.json"), "config.json: there is no such file or folder; a model needs its config.json next to"),
         (make_both, "there are both model.safetensors and model.npz; keep one of them"),
         (make_dangling, "model.safetensors: this link is broken: its target does not exist"),
         (make_directory("model.safetensors"), "model.safetensors: this is not a file"),

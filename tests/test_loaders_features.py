@@ -53,11 +53,11 @@ def test_eps_is_read_and_said_where_it_is_not_given(data: Path) -> None:
     x = model.run([4]).streams[0]
     assert model.run([4]).norms["L0"] == pytest.approx(1 / np.sqrt(x.var(-1) + 0.5), rel=1e-14)
     del config["eps"]
-    assert from_arrays(weights, config).notes == ("the config does not say eps of the norms, so it is 1e-05",)
+    assert from_arrays(weights, config).notes == ("the config does not give eps of the norms, so it is 1e-05",)
     with pytest.raises(ValueError, match="eps in the config holds a number that is not finite, or too large: NaN"):
         from_arrays(weights, {**config, "eps": float("nan")})
     for eps in (-1.0, "small", True):
-        with pytest.raises(ValueError, match="eps in the config must be a number from 0 on, not"):
+        with pytest.raises(ValueError, match="eps in the config must be a number, 0 or more, not"):
             from_arrays(weights, {**config, "eps": eps})
 
 
@@ -80,7 +80,7 @@ def test_norm_biases_that_are_zero_are_no_sources(data: Path) -> None:
         (LN, {"normalization_type": None}, "", "normalization_type is null, which means no norm, but there is a .*ln"),
         (LN, {"normalization_type": "LNPre"}, "", 'type is "LNPre", which means a norm without gain .folded into'),
         (LN, {"normalization_type": "Batch"}, "", 'must be null, "LN", "LNPre", "RMS" or "RMSPre", not "Batch"'),
-        (LN, {"normalization_type": "RMS"}, "", "nothing reads: .*blocks.0.ln1.b"),
+        (LN, {"normalization_type": "RMS"}, "", "that it does not use: .*blocks.0.ln1.b"),
         (LN, {"uses_rms_norm": True}, "", 'normalization_type is "LN", but uses_rms_norm is true'),
         (LN, {}, "blocks.0.ln1.w", "the file lacks 1 weight: blocks.0.ln1.w"),
         (LN, {}, "ln_final.w", "the file lacks 1 weight: ln_final.w"),
@@ -217,7 +217,7 @@ def test_scores_may_be_divided_by_the_number_of_the_layer(data: Path) -> None:
     plain = from_arrays(weights, config)
     model = from_arrays(weights, {**config, "scale_attn_by_inverse_layer_idx": True})
     assert model.score_scale == {h: s / (2 if h[1] == "1" else 1) for h, s in plain.score_scale.items()}
-    assert "scores of layer l (counted from 0) are divided by l + 1 too" in model.notes
+    assert "scores of layer l (counted from 0) are also divided by l + 1" in model.notes
     without = from_arrays(weights, {**config, "scale_attn_by_inverse_layer_idx": True, "use_attn_scale": False})
     assert without.score_scale["L0H0"] == 1
     assert without.score_scale["L1H2"] == 0.5

@@ -145,7 +145,7 @@ def test_batches_of_tokens_have_a_sigma_for_each_row() -> None:
 @pytest.mark.parametrize("norm", ["LN", "RMS"])
 def test_a_folded_model_has_the_same_lens_by_its_own_weights(norm: str) -> None:
     model = model_of(norm=norm, biases=["b_N", "b_U"] if norm == "LN" else ["b_U"])
-    with pytest.raises(ValueError, match=r"the readout 'lens' reads through a norm: fold .* that hold the gain"):
+    with pytest.raises(ValueError, match=r"the readout 'lens' reads through a norm: fold .* that include the gain"):
         sc.fold(with_lens(model))
     folded = sc.fold(model)
     assert not folded.architecture.gains

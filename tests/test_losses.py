@@ -201,7 +201,7 @@ def test_what_has_no_loss_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = sc.random_model(PLAIN, d_vocab=6, seed=2)
     run = model.run(TOKENS)
     whole = sc.evaluate(sc.logits(PLAIN), run)
-    with pytest.raises(ValueError, match="of all terms of the logits, not of a selection"):
+    with pytest.raises(ValueError, match="for all terms of the logits, not for a selection"):
         sc.evaluate(sc.logits(PLAIN).order(1), run).loss_by_order()
     with pytest.raises(ValueError, match="these are values of stream"):
         sc.evaluate(sc.stream(PLAIN), run).loss_by_order()
@@ -213,11 +213,11 @@ def test_what_has_no_loss_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for queries, says in (([4], "0 to 3, and at least one"), ([], "at least one"), ([9], "queries 9 does not exist")):
         with pytest.raises(ValueError, match=says):
             whole.loss_by_order(queries)
-    with pytest.raises(ValueError, match='unit is "nats" or "probability", not \'bits\''):
+    with pytest.raises(ValueError, match='unit must be "nats", "probability" or "centred logit", not \'bits\''):
         whole.loss_by_order(unit="bits")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='composition is "V", "Q" or "K", not \'QK\''):
+    with pytest.raises(ValueError, match='composition must be "V", "Q" or "K", not \'QK\''):
         whole.loss_by_order(composition="QK")
-    with pytest.raises(ValueError, match="by layer, head, pair or term, not by 'neuron'"):
+    with pytest.raises(ValueError, match="by must be 'layer', 'head', 'pair' or 'term', not 'neuron'"):
         whole.loss_effects("neuron")
     few = sc.random_model(PLAIN, d_vocab=9, d_vocab_out=4)
     with pytest.raises(ValueError, match="not the same vocabulary"):

@@ -218,7 +218,7 @@ def test_an_explanation_with_a_mask() -> None:
     moved = term_map(found, sc.logits(model.architecture).order(1)[0])
     assert moved.shown.all()
     assert "mask" not in sc.explain(model, TOKENS[0]).text(200)
-    with pytest.raises(ValueError, match="a run with a mask of its own is not sent to workers in other processes"):
+    with pytest.raises(ValueError, match="a run with its own mask cannot be sent to workers in other processes"):
         RunFile.of(sc.load(path()).run(range(5), mask=prefix(5, 3)))
 
 
@@ -269,12 +269,12 @@ BAD: list[tuple[Any, str]] = [
     (np.ones((4, 4), bool), r"the mask has shape \[4, 4\]; expected \[5, 5\] or \[2, 5, 5\]$"),
     (np.ones((3, N, N), bool), r"the mask has shape \[3, 5, 5\]; expected \[5, 5\] or \[2, 5, 5\]$"),
     (np.ones((2, N), bool), r"shape \[2, 5\]; expected .* padding\[:, None, :\] & causal"),
-    (CAUSAL.astype(int), r"this one holds int64; where 1 means that a key is seen, give mask.astype\(bool\)"),
-    (CAUSAL.astype(complex), "truth values .* or numbers that are added to scores; this one holds complex128$"),
+    (CAUSAL.astype(int), r"this one holds int64; if 1 means that a key is seen, give mask.astype\(bool\)"),
+    (CAUSAL.astype(complex), "booleans .* or numbers that are added to scores; this one holds complex128$"),
     (CAUSAL.astype(str), "this one holds <U5$"),
     ([[True], [True, False]], "this is a list, and cannot be read"),
-    (np.where(CAUSAL, np.nan, 0), r"the mask holds nan at \[0, 0\]; what is added to scores is finite, or -inf"),
-    (np.where(CAUSAL, 0, np.inf), r"the mask holds inf at \[0, 1\]; what is added to scores is finite, or -inf"),
+    (np.where(CAUSAL, np.nan, 0), r"the mask holds nan at \[0, 0\]; numbers added to scores: finite, or -inf"),
+    (np.where(CAUSAL, 0, np.inf), r"the mask holds inf at \[0, 1\]; numbers added to scores: finite, or -inf"),
     (CAUSAL & (np.arange(N) > 0), r"the mask leaves no key to query 0: .* mask\[..., i, i\] = True"),
     (np.stack([CAUSAL, CAUSAL & (np.arange(N) > 1)]), "the mask leaves no key to query 0 of row 1: "),
     (np.full((N, N), -np.inf), "the mask leaves no key to query 0: "),
@@ -289,9 +289,7 @@ def test_what_is_no_mask_is_refused(model: Model, mask: Any, message: str) -> No
 
 def test_a_mask_that_goes_with_no_such_model() -> None:
     bare = sc.random_model(sc.transformer((1,), softmax=False))
-    with pytest.raises(
-        ValueError, match="numbers that a mask adds to scores stand before a softmax, and this model has"
-    ):
+    with pytest.raises(ValueError, match="a mask can add numbers to scores only before a softmax, and this model has"):
         bare.run(TOKENS, mask=np.where(CAUSAL, 1.0, -np.inf))
     some = sc.random_model(sc.attention_only((1,)))
     for far, number in ((-1e300, "float32"), (1e308, "float64")):

@@ -235,7 +235,7 @@ def test_every_kind_on_every_target(target: str, method: str) -> None:
         with pytest.raises(ValueError, match=rf"^terms of {target} are not measured by sc\..*: choose sc\.norm\(\)"):
             ASKED[method](values, by)
     for wrong in ("norm", 3, sc.norm, KINDS["norm"]):
-        with pytest.raises(TypeError, match=r"^by is a measure \(sc\.norm\(\), sc\.logit"):
+        with pytest.raises(TypeError, match=r"^by must be a measure \(sc\.norm\(\), sc\.logit"):
             ASKED[method](values, wrong)
 
 
@@ -296,11 +296,11 @@ def test_rows_of_a_batch() -> None:
         for ask in ASKED.values():
             with pytest.raises(ValueError, match=f"^row {row} does not exist: there are 2"):
                 ask(ends["logits"], sc.logit(1, row=row))
-    with pytest.raises(ValueError, match=r"^token is required where every row of a batch is asked for"):
+    with pytest.raises(ValueError, match=r"^token is required for all rows of a batch"):
         ends["logits"].measure(sc.logit())
-    with pytest.raises(ValueError, match=r"^against is required where every row"):
+    with pytest.raises(ValueError, match=r"^against is required for all rows"):
         ends["logits"].measure(sc.logit(1, against="second"))
-    with pytest.raises(ValueError, match="key is required where every row of a batch is asked for"):
+    with pytest.raises(ValueError, match="key is required for all rows of a batch"):
         ends["scores:L1H0"].measure(sc.score_entry(2))
     assert ends["logits"].summary(sc.norm()).total.count == ends["logits"].expansion.count
 

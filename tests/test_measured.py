@@ -155,7 +155,7 @@ def test_what_cannot_be_is_refused() -> None:
     model = sc.load(MODEL)
     e = sc.logits(model.architecture)
     for wrong, kind, what in (
-        ({"by": "norm"}, TypeError, "by is a measure"),
+        ({"by": "norm"}, TypeError, "by must be a measure"),
         ({"top": -1}, ValueError, "top must be a whole number"),
         ({"start": 0.5}, ValueError, "start must be a whole number"),
         ({"workers": 0}, ValueError, "1 or more"),
@@ -194,7 +194,7 @@ def test_a_changed_copy_of_a_run_is_not_run_again_by_workers() -> None:
     e = sc.logits(run.model.architecture).through("L0H1")
     for workers in (None, 2):
         assert sc.evaluate(e, changed).summary(workers=workers).total.absolute == 0
-    with pytest.raises(ValueError, match="this run is a changed copy: give a number of threads"):
+    with pytest.raises(ValueError, match="this run is a modified copy: give a number of threads"):
         sc.evaluate(e, changed).summary(workers=processes(1))
 
 

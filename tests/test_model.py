@@ -499,7 +499,7 @@ def test_a_change_of_basis_leaves_logits_and_scores(model: Model, seed: int) -> 
         qk, ov = len(model.weights[f"W_Q_{head}"]), len(model.weights[f"W_V_{head}"])
         bases[str(head)] = (invertible(qk, rng), invertible(ov, rng))
         if model.architecture.positions == "rotary" or model.architecture.qk_norm:
-            with pytest.raises(ValueError, match=f"queries and keys of {head} are turned"):
+            with pytest.raises(ValueError, match=f"queries and keys of {head} are rotated"):
                 change_basis(model, None, bases)
             bases[str(head)] = (None, invertible(ov, rng))
     change = invertible(model.d_model, rng)
@@ -631,7 +631,7 @@ def test_a_weight_of_the_wrong_kind_is_named(array: Any, message: str) -> None:
 def test_missing_and_unknown_weights_are_listed() -> None:
     with pytest.raises(ValueError, match=r"the model lacks 1 weight: W_K_L0H1$"):
         build(drop="W_K_L0H1")
-    with pytest.raises(ValueError, match="the model has 2 weights that nothing reads: W_K_L0H7, W_in"):
+    with pytest.raises(ValueError, match="the model has 2 weights that it does not use: W_K_L0H7, W_in"):
         build({"W_K_L0H7": np.ones((2, 6)), "W_in": np.ones(3)})
     with pytest.raises(ValueError, match="lacks 1 weight: W_E; it has these, which are unknown: W_e"):
         build({"W_e": np.ones((6, 5))}, drop="W_E")
@@ -644,7 +644,7 @@ def test_missing_and_unknown_weights_are_listed() -> None:
     [
         ({"L0H0": 1.0}, "score_scale lacks 1 weight: L0H1"),
         ({"L0H0": 1.0, "L0H1": np.inf}, "the score scale of L0H1 is inf; it must be a finite number"),
-        ({"L0H0": 1.0, "L0H1": 1.0, "L1H0": 1.0}, "score_scale has 1 weight that nothing reads: L1H0"),
+        ({"L0H0": 1.0, "L0H1": 1.0, "L1H0": 1.0}, "score_scale has 1 weight that it does not use: L1H0"),
     ],
 )
 def test_score_scales_are_checked(scales: dict[str, float], message: str) -> None:

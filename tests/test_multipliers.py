@@ -155,7 +155,7 @@ def test_what_cannot_be_described(options: dict[str, Any], fault: str) -> None:
     ("numbers", "fault"),
     [
         ({}, "multipliers lacks 6"),
-        ({**NUMBERS, "r[L9]": 1.0}, r"multipliers has .* that nothing reads: r\[L9\]"),
+        ({**NUMBERS, "r[L9]": 1.0}, r"multipliers has .* that it does not use: r\[L9\]"),
         ({**NUMBERS, "m_E": float("inf")}, "the multiplier m_E is inf; it must be a finite number"),
     ],
 )

@@ -395,7 +395,7 @@ def test_types_look_into_what_is_inside_of_an_mlp() -> None:
     arch = sc.transformer((1,), softmax=False, mlps=True, bilinear=True)
     frozen = sc.stream(arch).through("L0H0")[0].word  # A[L0H0] is one letter there
     mlp = next(t.word for t in sc.stream(arch).unfrozen() if t.label == "mlp[L0]{embed * embed}")
-    with pytest.raises(IllTyped, match=r"A\[L0H0\] stands in a term in which it is to be multiplied out"):
+    with pytest.raises(IllTyped, match=r"A\[L0H0\] occurs in a term in which it must be multiplied out"):
         check_unfrozen(_changed(mlp, lambda a, b: (Word((*frozen.factors, a.factors[-1])), b)), arch)
 
 

@@ -119,9 +119,9 @@ def test_circuits_tell_of_all_that_takes_long() -> None:
     found = find_circuits(model, 2, progress=lambda *said: told.append(said))
     last = {what: (done, total) for what, done, total in told}
     assert last == {
-        "patterns of prompts": (7, 7), "what heads look at": (6, 6), "why heads are of kind induction": (3, 3),
+        "patterns of prompts": (7, 7), "what heads attend to": (6, 6), "why heads are of kind induction": (3, 3),
         "why heads are of kind duplicate-token": (1, 1), "copying": (6, 6), "composition scores": (3, 3),
-        "what pairs are worth": (len(found.effects), len(found.effects)), "matching": (3, 3),
+        "effects of pairs": (len(found.effects), len(found.effects)), "matching": (3, 3),
     }  # fmt: skip
     assert len(told) == sum(total for _, total in last.values())
 

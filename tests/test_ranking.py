@@ -470,7 +470,7 @@ def test_a_key_that_is_masked_and_another_model_are_refused() -> None:
         sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run).largest(by=sc.score_entry(1, 3))
     with pytest.raises(ValueError, match="this expansion is of"):
         sc.evaluate(sc.logits(sc.attention_only((2,))), run).largest()
-    with pytest.raises(TypeError, match="by is a measure"):
+    with pytest.raises(TypeError, match="by must be a measure"):
         sc.evaluate(sc.logits(run.model.architecture), run).largest(by="norm")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a run"):
         sc.evaluate(sc.logits(run.model.architecture), run.model).largest()  # type: ignore[arg-type]
@@ -514,7 +514,7 @@ def test_terms_with_nothing_held_fixed_are_not_searched() -> None:
     run = sc.random_model(arch).run([1, 2])
     values: Any = sc.evaluate(sc.logits(arch).unfrozen(), run)
     for name in ("largest", "sum_of_squares", "sample", "summary", "measure", "blocks", "by_order"):
-        with pytest.raises(AttributeError, match=f"{name} is about terms with patterns held fixed"):
+        with pytest.raises(AttributeError, match=f"{name} needs terms with patterns held fixed"):
             getattr(values, name)
     assert not hasattr(values, "by_degrees")
 

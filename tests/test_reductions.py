@@ -393,7 +393,7 @@ def test_only_terms_with_patterns_held_fixed() -> None:
     run = random_model(arch, d_vocab=5, d_model=3, d_head=2).run([1, 2])
     terms: Any = sc.logits(arch).unfrozen()
     for by in (None, sc.logit(0), sc.score_entry(0, 0)):
-        with pytest.raises(AttributeError, match="measure is about terms with patterns held fixed"):
+        with pytest.raises(AttributeError, match="measure needs terms with patterns held fixed"):
             sc.evaluate(terms, run).measure(by)
     wrong: Any = 3
     with pytest.raises(TypeError, match=r"takes a run .*, not 3"):

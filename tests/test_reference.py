@@ -133,7 +133,7 @@ def test_a_run_in_half_precision_that_was_recorded_in_float32(data: Path, half: 
     for dtype in ("float32", "float64", ""):  # whatever the weights are stored in: the recorded numbers tell it
         found = sc.compare_with_reference(replace(model, dtype=dtype), reference)
         assert found.ok, found.text()
-        said = f"all numbers recorded as float32 are {half} numbers, so the run is taken to be one in {half}"
+        said = f"all numbers recorded as float32 are {half} numbers, so the run is assumed to be in {half}"
         assert said in " ".join(found.text().split())
         assert found.json()["notes"] == list(found.notes)
     fine = {k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in exact.items()}
@@ -257,7 +257,7 @@ def test_the_first_layer_that_differs_is_named(model: Any, arrays: dict[str, Any
         ("logits", lambda a: np.where(a > 0, np.nan, a), "it holds numbers that are not finite"),
         ("logits", lambda a: (a * 1e5).astype("float16"), "finite; float16 ends at 65504, so it may have overflowed"),
         ("blocks.0.attn.hook_attn_scores", lambda a: np.where(a == -np.inf, 0, a), "scores where the model's mask"),
-        ("blocks.0.attn.hook_attn_scores", lambda a: np.full_like(a, -np.inf), "it masks keys that the model lets"),
+        ("blocks.0.attn.hook_attn_scores", lambda a: np.full_like(a, -np.inf), "it masks keys that the model allows"),
         ("blocks.1.attn.hook_attn_scores", lambda a: np.where(np.arange(9) < 2, -np.inf, a), "(padded tokens, or an"),
         ("blocks.1.attn.hook_attn_scores", lambda a: np.where(np.arange(9) < 2, -1e5, a), "it masks keys that the"),
         ("blocks.0.attn.hook_attn_scores", lambda a: np.where(a > 0, np.nan, a), "it holds numbers that are not"),
@@ -305,7 +305,7 @@ def test_another_mask_is_seen(data: Path) -> None:
     other = sc.from_arrays(weights, {**config, "attention_dir": "bidirectional"})
     found = sc.compare_with_reference(other, folder / "reference.npz")
     assert found.first is not None
-    assert found.first.what == "it masks keys that the model lets through (padded tokens, or another mask)"
+    assert found.first.what == "it masks keys that the model allows (padded tokens, or another mask)"
     back = everything_of_attention(other.run(recorded(data, "tl_plain_s0")["tokens"]))
     found = sc.compare_with_reference(sc.load(folder), back)
     assert found.first is not None

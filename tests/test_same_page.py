@@ -104,7 +104,7 @@ def test_types_and_missing_terms_are_seen() -> None:
 def test_attached_names_are_not_read_and_that_is_said() -> None:
     model = sc.random_model(ARCH).with_(sc.readout([1.0] * 16))
     check = check_page([expand(model.architecture, "readout:probe")])
-    assert (check.passed, check.what) == (None, "names that are attached are not read")
+    assert (check.passed, check.what) == (None, "names of attachments are not read")
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,7 @@ def test_lines_of_another_block_than_their_types_are_refused(moved: int) -> None
 
     check = looked_at(check_words([sc.scores(PLAIN, "L2H0")], ABOVE, lines))
     assert (check.passed, check.error) == (False, 2 * moved)
-    assert check.what == "scores:L2H0: lines stand in another block than their orders and types"
+    assert check.what == "scores:L2H0: lines are in another block than their orders and types"
 
 
 def test_verify_refuses_by_this_row_alone_what_sympy_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_nothing_to_draw() -> None:
     [
         ({"k": -1}, "k must be"),
         ({"seed": 0.5}, "seed must be"),
-        ({"weights": "size"}, "weights is"),
+        ({"weights": "size"}, "weights must be"),
         ({"by": sc.score_entry()}, "measured by"),
     ],
 )

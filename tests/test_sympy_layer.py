@@ -293,7 +293,7 @@ X0 = T * sp.transpose(WE)
         (lambda: plain("lambda") * X0, "unknown symbol 'lambda'"),
         (lambda: plain("A_L7H0") * X0 * sp.transpose(OV), "there is no head L7H0"),
         (lambda: plain("A_L0H5") * X0 * sp.transpose(OV), "there is no head L0H5"),
-        (lambda: plain("mlp_L0"), r"mlp\[L0\] is not a letter of"),
+        (lambda: plain("mlp_L0"), r"mlp\[L0\] is not a symbol of"),
         (lambda: sp.Symbol("m_E") * X0, "m_E is not a scale or multiplier"),
         (lambda: sp.sin(T), "sin.t. cannot be read"),
         (lambda: sp.sqrt(2) * X0, "sqrt.2. cannot be read"),
@@ -306,9 +306,9 @@ X0 = T * sp.transpose(WE)
         (lambda: A * X0 * OV, r"W_OV?\[L0H0\]"),
         (lambda: A * X0 * sp.transpose(OV) * WU, "W_U"),
         (lambda: A * X0, r"A\[L0H0\] on the left has no partner"),
-        (lambda: sp.Symbol("scale_L1H0") * X0, "a score scale stands before a word that is not a score"),
+        (lambda: sp.Symbol("scale_L1H0") * X0, "a score scale precedes a word that is not a score"),
         (lambda: sp.transpose(X0), "X0.T is not a finished word"),
-        (lambda: sp.Sum(X0, (sp.Symbol("i"), 1, sp.Symbol("n"))), "give the numbers"),
+        (lambda: sp.Sum(X0, (sp.Symbol("i"), 1, sp.Symbol("n"))), "substitute numbers"),
         (lambda: sp.Derivative(sp.Function("f")(sp.Symbol("x")), sp.Symbol("x")), "cannot be read"),
         (lambda: sp.Mul(*[T + WE] * 40, evaluate=False), "1,099,511,627,776 products or more"),
         (lambda: (T + WE) ** 900, "products or more"),
@@ -514,7 +514,7 @@ def test_letters_without_shape_are_not_lambdified(modules: str | None) -> None:
     s, e = sc.symbolic(ONE_EACH), sc.logits(ONE_EACH)
     symbols = list(s.symbols.values())
     for expression in (s.logits, e.expr, e[1], list(e), sp.transpose(s.symbols["W_U"])):
-        with pytest.raises(ValueError, match=r"letter without shape.*lambdify\(\)"):
+        with pytest.raises(ValueError, match=r"symbol without shape.*lambdify\(\)"):
             sp.lambdify(symbols, expression, modules)
     with pytest.raises(TypeError, match=r"its function is .lambdify\(\)"):
         sp.lambdify(symbols, e, modules)

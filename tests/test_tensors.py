@@ -305,12 +305,12 @@ def test_only_what_is_needed_has_to_be_there(run: Run) -> None:
     arrays = given_arrays(run, W_U=None, b_U=None, D_final=None, W_Q_L0H0=None)
     tensors = Tensors(arch, arrays)
     assert sc.evaluate(sc.stream(arch), tensors).total().shape == (2, 3, 16)
-    with pytest.raises(ValueError, match="terms of logits need what is not among the arrays: D_final, W_U, b_U"):
+    with pytest.raises(ValueError, match="terms of logits need missing arrays: D_final, W_U, b_U"):
         sc.evaluate(sc.logits(arch), tensors)
-    with pytest.raises(ValueError, match="terms of scores:L0H0 need what is not among the arrays: W_Q_L0H0"):
+    with pytest.raises(ValueError, match="terms of scores:L0H0 need missing arrays: W_Q_L0H0"):
         sc.evaluate(sc.scores(arch, "L0H0"), tensors)
     bare = Tensors(arch, given_arrays(run, X0=None, t=None))
-    with pytest.raises(ValueError, match=r"not among the arrays: t \(W_E goes with tokens; X0 stands for both\)"):
+    with pytest.raises(ValueError, match=r"missing arrays: t \(W_E needs tokens; X0 replaces both\)"):
         sc.evaluate(sc.logits(arch), bare)
 
 
@@ -351,7 +351,7 @@ def nan_in(array: Any) -> Any:
         (lambda w: {"D_L0": w["D_L0"][..., :2]}, r"D_L0 has shape \[2, 3, 2\]; expected \[2, 3\] or \[2, 3, 3\]"),
         (lambda w: {"D_L0": xp.ones((2, 3, 3), dtype=xp.float64)}, "D_L0, a matrix, must be diagonal"),
         (lambda w: {"m_E": w["b_U"]}, r"m_E has shape \[11\]; expected \[\]"),
-        (lambda w: {"b_V_L0H9": w["b_U"]}, r"nothing of \[transformer, .*\] reads 'b_V_L0H9'; names are those of"),
+        (lambda w: {"b_V_L0H9": w["b_U"]}, r"\[transformer, .*\] does not use 'b_V_L0H9'; names are those of"),
         (lambda w: {"W_E": [1.0]}, "W_E must be an array of PyTorch, JAX, CuPy or another library, not list"),
         (lambda w: {"W_E": xp.ones((2, 2), dtype=xp.int64)}, "W_E must hold floating-point numbers, not int64"),
     ],
@@ -370,11 +370,11 @@ def test_what_is_no_set_of_arrays(run: Run) -> None:
         Tensors(arch, [arrays])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="there are no arrays"):
         Tensors(arch, {})
-    with pytest.raises(ValueError, match="the arrays do not tell the number of tokens: give tokens"):
+    with pytest.raises(ValueError, match="the arrays do not determine the number of tokens: give tokens"):
         Tensors(arch, {"W_E": arrays["W_E"]})
     with pytest.raises(ValueError, match="token 11 at position 1 is out of range"):
         Tensors(arch, arrays, [1, 11])
-    with pytest.raises(ValueError, match="tokens are whole numbers, not "):
+    with pytest.raises(ValueError, match="tokens must be whole numbers, not "):
         Tensors(arch, arrays, xp.ones((3,), dtype=xp.float64))
     with pytest.raises(ValueError, match="W_E is needed, and is not among the arrays"):
         Tensors(arch, {"W_U": arrays["W_U"]}, [1, 2])
@@ -532,7 +532,7 @@ def test_what_is_not_looked_at_is_not_said(run: Run) -> None:
 def test_what_needs_a_run_says_so(asked: Any) -> None:
     arch = sc.attention_only((2, 2))
     tensors = random_model(arch).run([1, 2, 3]).to(xp)
-    with pytest.raises(TypeError, match=r"a run \(see model.run\).*; Tensors have arrays alone"):
+    with pytest.raises(TypeError, match=r"a run \(see model.run\).*; Tensors have arrays only"):
         asked(sc.logits(arch), tensors)
 
 
@@ -555,5 +555,5 @@ def test_expansions_that_do_not_belong(run: Run) -> None:
         sc.evaluate(sc.stream(arch), tensors).measure(sc.logit(0))
     with pytest.raises(ValueError, match=r"not measured by sc\.score_entry"):
         sc.evaluate(sc.logits(arch), tensors).measure(sc.score_entry(0, 0))
-    with pytest.raises(ValueError, match="in Tensors every block is an array of its own"):
+    with pytest.raises(ValueError, match="with Tensors every block is an array of its own"):
         sc.evaluate(sc.logits(arch), tensors).blocks(out=np.empty((1, 3, 11)))

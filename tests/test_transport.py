@@ -109,7 +109,7 @@ def test_what_cannot_be_taken_apart_is_refused() -> None:
         values.transport(sc.stream(PLAIN)[0])
     with pytest.raises(ValueError, match="query 4 does not exist"):
         values.transport(values.expansion[0]).at(4, 0)
-    with pytest.raises(ValueError, match="weighted by value, output or effect, not by 'norm'"):
+    with pytest.raises(ValueError, match="by must be 'value', 'output' or 'effect', not 'norm'"):
         values.weighted_pattern("L0H0", "norm")
     with pytest.raises(ValueError, match="has no effect with by='value'"):
         values.weighted_pattern("L0H0", "value", sc.logit(1))

@@ -271,16 +271,19 @@ def test_bad_input() -> None:
     fixed = np.empty((3, *shape))
     fixed.flags.writeable = False
     for out, said in (
-        (np.empty((3, *shape), np.float32), r"out is an array \[terms, 9, 30\] of float64, one term or more, not"),
+        (
+            np.empty((3, *shape), np.float32),
+            r"out must be an array \[terms, 9, 30\] of float64, for one or more terms, not",
+        ),
         (np.empty((3, 8, 30)), r"not \[3, 8, 30\] of float64"),
         (np.empty((0, *shape)), r"not \[0, 9, 30\] of float64"),
         ([1.0], r"not \[1.0\]"),
-        (np.empty((3, *shape), order="F"), "whose numbers follow each other"),
-        (fixed, "can be written to"),
+        (np.empty((3, *shape), order="F"), "contiguous in C order"),
+        (fixed, "a writable array"),
     ):
         with pytest.raises(ValueError, match=said):
             sc.evaluate(terms, run).blocks(out=out)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="out has room for 3 terms, and size=4 asks for more"):
+    with pytest.raises(ValueError, match="out has room for 3 terms, but size=4 needs more"):
         sc.evaluate(terms, run).blocks(out=np.empty((3, *shape)), size=4)
     for size in (0, -1):
         with pytest.raises(ValueError, match="size"):
@@ -293,5 +296,5 @@ def test_bad_input() -> None:
         sc.evaluate(sc.logits(arch), run).blocks()
     free = sc.transformer((1, 1), softmax=False)
     other: Any = sc.logits(free).unfrozen()
-    with pytest.raises(AttributeError, match="blocks is about terms with patterns held fixed"):
+    with pytest.raises(AttributeError, match="blocks needs terms with patterns held fixed"):
         sc.evaluate(other, random_model(free, d_vocab=5, d_model=3, d_head=2).run([1, 2])).blocks()

@@ -313,10 +313,10 @@ def test_what_was_sampled_is_named() -> None:
     [row] = [c for c in report.checks if c.name == "every head"]
     assert row.target == "scores of L0H0 ... L2H7 (24 heads)"
     assert row.what.startswith("each of 24 heads: as many terms as the forward pass in ones, its first terms")
-    assert row.what.endswith("in the other rows L0H7, L1H7, L2H7 stand for all of their layers")
+    assert row.what.endswith("in the other rows L0H7, L1H7, L2H7 represent their layers")
     assert row.details["sampled"] == ["L0H7", "L1H7", "L2H7"]
     alone = check_every_head(LARGE, LARGE.all_heads, (Head(1, 7),)).what
-    assert alone.endswith("in the other rows L1H7 stands for all of its layer")
+    assert alone.endswith("in the other rows L1H7 represents its layer")
     assert "every head" in report.text()
     assert not [c for c in verify(RECORD).checks if c.name == "every head"]  # all were looked at in all rows
 

@@ -26,7 +26,7 @@ class Ring(Protocol):
     """The operations that a formula for matrices needs: :class:`Floats` and :class:`PrimeField` have them."""
 
     def asarray(self, x: Any) -> Array:
-        """The elements of the ring that ``x`` stands for."""
+        """``x`` as elements of the ring."""
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """The zero matrix of that shape."""
@@ -51,7 +51,7 @@ class Ring(Protocol):
 
 
 class PairwiseSum:
-    """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only.
+    """A running sum of arrays, added in pairs like a binary tree, so rounding grows with log2 only.
 
     Sums round less than the terms themselves, so compensated summation would bring the result no nearer to a forward
     pass, at three times the cost (measured: ``tests/benchmarks/bench_accuracy.py``).
@@ -64,7 +64,7 @@ class PairwiseSum:
     """
 
     def __init__(self) -> None:
-        self._sums: list[Any] = []  # of 2^k arrays each, k falling: the binary digits of their number
+        self._sums: list[Any] = []  # sums of 2^k arrays each, k decreasing: the binary digits of their number
         self.count = 0
 
     def add(self, array: Any) -> None:
@@ -147,7 +147,7 @@ class Floats:
 class PrimeField:
     """Matrices over the integers modulo a prime ``p < 2**62``, exact, as int64 arrays with entries 0 .. p - 1.
 
-    For ``p < 2**31`` a product is split, ``a b = (a >> 16) b 2**16 + (a & 0xffff) b``, so that every partial sum
+    For ``p < 2**31`` a product is split, ``a b = (a >> 16) b 2**16 + (a & 0xffff) b``, so every partial sum
     stays below ``2**47 * 2**15 = 2**62``: nothing overflows at any inner dimension up to ``2**15``. A larger
     prime uses Python's own integers, exact at any size and some fifty times slower. Raises
     ValueError if p is not a prime, on numbers that are not integers, and on an inner dimension above ``2**15``.

@@ -1,4 +1,4 @@
-"""What heads do to the logits of the tokens that they attend to: copying them, or suppressing them."""
+"""The effect of heads on the logits of the tokens that they attend to: copying them, or suppressing them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["SUPPRESSION", "effect_on_attended", "with_suppression"]
 
 Array = npt.NDArray[Any]
 SUPPRESSION: Final = "copy-suppression"
-LEAST: Final = 1.0  # by how much, in logits, a query's tokens must be lowered in the mean: less hardly changes anything
+LEAST: Final = 1.0  # by how much, in logits, a query's tokens must be lowered on average: less has hardly any effect
 
 
 class OnAttended(NamedTuple):
-    """Of each prompt: how direct effects on attended tokens are signed, -1 to 1; by equal weights; their mean sum."""
+    """For each prompt: the sign of direct effects on attended tokens, -1 to 1; that for equal weights; the mean sum."""
 
     signed: Array
     equal: Array
@@ -34,9 +34,9 @@ def effect_on_attended(values: Values, head: str, direct: DirectEffects | None =
     """A head's direct effect on the logits of the tokens that it attends to.
 
     ``sum_ij A_ij e_ij / sum_ij |A_ij e_ij|`` over keys from 1 on, with ``e_ij`` what ``W_O v_j`` adds directly to the
-    logit of the token at j less the mean over all outputs: 1 where the head only raises what it attends to, -1 where it
+    logit of the token at j less the mean over all outputs: 1 if the head only raises what it attends to, -1 if it
     only lowers it; ``logits``: the mean over queries of ``sum_j A_ij e_ij``. Norms before the logits are held fixed.
-    ``direct``: what is the same for all heads, where it is there. Source: own construction.
+    ``direct``: the part that all heads share, if already computed. Source: own construction.
     """
     run = values.run
     direct = DirectEffects(values) if direct is None else direct
@@ -49,7 +49,7 @@ def effect_on_attended(values: Values, head: str, direct: DirectEffects | None =
     for own, rows, *weights in zip(
         run.tokens.reshape(-1, n), _each(written_rows(run, head)), _each(pattern), _each(even), strict=True
     ):
-        effect = np.einsum("jj->j", direct.read(rows, own)).copy()  # of each token on its own logit
+        effect = np.einsum("jj->j", direct.read(rows, own)).copy()  # the effect of each token on its own logit
         effect[0] = 0
         found.append((*(_signed(one, effect) for one in weights), float((weights[0] @ effect).mean())))
     return OnAttended(*map(np.array, zip(*found, strict=True)))
@@ -68,8 +68,8 @@ def _signed(weights: Array, effect: Array) -> float:
 def with_suppression(found: Heads, model: Model, positivity: Mapping[str, float | None]) -> Heads:
     """The same heads with their scores of copy suppression: minus :func:`effect_on_attended`, on repeats.
 
-    A head is of the kind where that is the threshold or more, the eigenvalues of its OV circuit are as negative
-    (``positivity``), and logits are lowered by 1 or more in the mean over queries. No score without an unembedding, or
+    A head is of this kind if that is at least the threshold, the eigenvalues of its OV circuit are as negative
+    (``positivity``), and logits are lowered by 1 or more on average over queries. No score without an unembedding, or
     with another vocabulary.
     """
     heads, outputs = dict(found.heads), model.d_vocab_out

@@ -1,8 +1,8 @@
-"""Why a head looks where it looks: what its pattern loses without each part of its scores.
+"""Why a head attends where it does: what its pattern loses without each part of its scores.
 
 A head's scores are a sum of terms; each part (a composition type, the terms through an earlier head on one side, a
-source) is taken from them, the softmax is computed anew, and the head's score of its kind is measured again. A part
-that is large and changes nothing is not a cause. Source: paper, "How Induction Heads Work" (K-composition with a head
+source) is removed from them, the softmax is recomputed, and the head's score of its kind is measured again. A part
+that is large but changes nothing is not a cause. Source: paper, "How Induction Heads Work" (K-composition with a head
 of the layer before); the removal: :func:`symcircuits.remove_scores`.
 """
 
@@ -23,9 +23,9 @@ __all__ = ["Cause", "Causes", "find_causes"]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A part of a head's scores, and the head's score of its kind when it is taken away.
+    """A part of a head's scores, and the head's score of its kind when that part is removed.
 
-    ``by``: ``composition``, ``head`` or ``source``; ``side``: of a head or a source ``query`` or ``key``; ``terms``:
+    ``by``: ``composition``, ``head`` or ``source``; ``side``: for a head or a source ``query`` or ``key``; ``terms``:
     how many.
     """
 
@@ -46,7 +46,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """What makes a head's pattern: its score of a kind with all of its scores (``score``), and without each part."""
+    """The causes of a head's pattern: its score of a kind with all of its scores (``score``), and without each part."""
 
     head: str
     kind: str
@@ -54,7 +54,7 @@ class Causes:
     parts: tuple[Cause, ...]
 
     def largest(self, by: str) -> Cause | None:
-        """The part of a kind without which least is left; None where there is none."""
+        """The part of a kind whose removal leaves least; None if there is none."""
         return min((p for p in self.parts if p.by == by), key=lambda p: p.without, default=None)
 
     def json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def find_causes(model: Model, head: str, prompts: Prompts, kind: str = "inductio
 
     ``kind``: ``"induction"`` or ``"duplicate-token"``. Parts are those of one composition type, those through each
     earlier head on each side, and those from each source on each side; they overlap, and need not add up. Raises
-    ValueError where the prompts have no repeats.
+    ValueError if the prompts have no repeats.
 
     >>> import symcircuits as sc
     >>> from symcircuits.circuits.prompts import draw_prompts

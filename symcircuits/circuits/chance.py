@@ -1,4 +1,4 @@
-"""What composition scores are by chance: those of random heads of the same shapes."""
+"""Composition scores by chance: those of random heads of the same shapes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["SEED", "Chance", "PositivityChance", "Shapes", "chance", "positivity
 
 Array = npt.NDArray[np.float64]
 SEED: Final = 20211222
-# Samples: as many as these numbers make, within bounds; 1,000 (z to some percent) unless that takes many seconds.
+# Number of samples: 1,000 (z to some percent) unless that takes many seconds; within these bounds.
 _NUMBERS, _FEWEST, _ENOUGH, _MOST = 1 << 23, 200, 1_000, 10_000
 _AT_ONCE: Final = 1 << 20  # numbers
 _WIDEST, _EIGENVALUES = 64, 1 << 19
 
 
 class Shapes(NamedTuple):
-    """The shapes of a pair: ``A [left, middle]`` of rank ``later`` at most, ``B [write, right]`` of rank ``earlier``.
+    """The shapes of a pair: ``A [left, middle]`` of rank at most ``later``, ``B [write, right]`` of rank ``earlier``.
 
-    ``middle`` is less than ``write`` where a norm centres what ``A`` reads.
+    ``middle`` is less than ``write`` if a norm centres the input of ``A``.
     """
 
     left: int
@@ -38,7 +38,7 @@ class Shapes(NamedTuple):
 class Chance:
     """The score of random heads of these shapes: mean and standard deviation over ``samples``, drawn with ``seed``.
 
-    ``about``: ``1 / sqrt(d_model)``, what the mean is near to in large models.
+    ``about``: ``1 / sqrt(d_model)``, which the mean approaches in large models.
     """
 
     shapes: Shapes
@@ -55,11 +55,11 @@ class Chance:
 
 @lru_cache(maxsize=256)
 def chance(shapes: Shapes) -> Chance:
-    """Scores ``|A B| / (|A| |B|)`` of factors whose entries are independent and normal, sampled once for each shape.
+    """Scores ``|A B| / (|A| |B|)`` of factors with independent normal entries, sampled once for each shape.
 
     With ``A = L M^T`` and ``B = W V^T`` only triangles are drawn: those of ``L``, ``M`` and ``V`` by QR have the
-    distribution that Bartlett found, and the directions that ``M`` spans may be taken to be the first, so that of ``W``
-    the first rows are drawn, and of the rest a triangle. Source: Bartlett (1933) for the triangles; the rest is an own
+    distribution found by Bartlett, and the directions that ``M`` spans may be taken to be the first ones, so for ``W``
+    the first rows are drawn, and for the rest a triangle. Source: Bartlett (1933) for the triangles; the rest is an own
     derivation. The paper asks for "the empirical expected amount for random matrices of the same shapes".
 
     >>> found = chance(Shapes(64, 64, 64, 64, 16, 16))
@@ -78,7 +78,7 @@ def chance(shapes: Shapes) -> Chance:
 
 @dataclass(frozen=True, slots=True)
 class PositivityChance:
-    """Eigenvalue positivity of random matrices ``[width, width]``: its spread; the mean is 0, as signs are equal."""
+    """Eigenvalue positivity of random matrices ``[width, width]``: its spread; the mean is 0 by symmetry."""
 
     width: int
     std: float
@@ -91,8 +91,9 @@ class PositivityChance:
 def positivity_chance(width: int) -> PositivityChance:
     """Positivity of matrices with independent normal entries (Ginibre), the paper's reference (footnote 17).
 
-    Of a circuit as narrow as ``width`` in a large vocabulary; where the vocabulary is not much larger than d_model,
-    random heads spread up to 1.4 times as wide. Above a width of 64 the spread of width 64 is carried on as 1 / width.
+    For a circuit as narrow as ``width`` in a large vocabulary; if the vocabulary is not much larger than d_model,
+    random heads spread up to 1.4 times as much. Above a width of 64 the spread of width 64 is extrapolated as 1 /
+    width.
 
     >>> found = positivity_chance(4)
     >>> found.mean, round(found.std, 1)
@@ -119,7 +120,7 @@ def _scores(draws: np.random.Generator, count: int, shapes: Shapes) -> Array:
 
 
 def _triangles(draws: np.random.Generator, count: int, rows: int, columns: int) -> Array:
-    """R of the QR of so many normal matrices ``[rows, columns]``."""
+    """R of the QR of ``count`` normal matrices ``[rows, columns]``."""
     least = min(rows, columns)
     found = np.triu(draws.standard_normal((count, least, columns)), 1)
     diagonal = np.arange(least)

@@ -1,4 +1,4 @@
-"""The same numbers of several models side by side, as of checkpoints of one training."""
+"""The same numbers for several models side by side, such as checkpoints of one training run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Checkpoint", "Checkpoints", "compared"]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What one model has come to.
+    """The state of one model.
 
-    ``induction`` and ``previous``: the head with the highest score of that kind, and the score (None where the prompts
-    show none); ``k_share``: the part of that induction score that is gone without composition K of the head's scores,
-    0 to 1 (None where no head is an induction head); ``pair``: the K pair furthest above chance, with score and z (None
-    where no pair has any); ``losses``: nats after orders 0, 1, ...; ``heads``: how many of each kind.
+    ``induction`` and ``previous``: the head with the highest score of that kind, and the score (None if the prompts
+    show none); ``k_share``: the part of that induction score that is lost without composition K of the head's scores,
+    0 to 1 (None if no head is an induction head); ``pair``: the K pair furthest above chance, with score and z (None
+    if no pair has any); ``losses``: nats after orders 0, 1, ...; ``heads``: how many of each kind.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Checkpoints(Shown):
 
 
 def compared(found: Iterable[tuple[str, Circuits]]) -> Checkpoints:
-    """The circuits of several models side by side, under the names given; of each only these numbers are kept.
+    """The circuits of several models side by side, under the names given; only these numbers are kept for each.
 
     >>> import symcircuits as sc
     >>> from symcircuits.circuits.report import find_circuits

@@ -1,4 +1,4 @@
-"""Full circuits, OV and QK, alone and composed, as factored objects that are never multiplied out unless asked."""
+"""Full circuits, OV and QK, alone and composed, as factored objects, multiplied out only on request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["STARTS", "Circuit", "TokenPair", "circuit"]
 
 Array = npt.NDArray[np.float64]
 STARTS: Final = {"embed": "token", "pos": "position", "stream": "stream"}
-_MEMORY: Final = 2**27  # bytes of entries that are looked at at a time
+_MEMORY: Final = 2**27  # bytes of entries computed at a time
 _ORDERS: Final = ("largest", "smallest", "absolute")
 
 
@@ -53,9 +53,9 @@ class TokenPair(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Circuit(Shown):
-    """A circuit, as :func:`circuit` makes it: a matrix ``[rows, columns]`` that is kept as its factors.
+    """A circuit, made by :func:`circuit`: a matrix ``[rows, columns]`` that is stored as its factors.
 
-    ``word`` is its checked formula, as a map on columns. ``axes`` says what rows and columns are: in the paper's
+    ``word`` is its checked formula, as a map on columns. ``axes`` names rows and columns: in the paper's
     notation those of an OV circuit are output and input tokens, in the other two input and output tokens; those of a QK
     circuit are query and key tokens in all. ``circuit[3, 5]`` is one entry.
     """
@@ -79,20 +79,20 @@ class Circuit(Shown):
 
     @property
     def width(self) -> int:
-        """The narrowest dimension that it passes through, which its rank cannot exceed."""
+        """The narrowest dimension that it passes through, an upper bound on its rank."""
         inner = () if self.thin.core is None else self.thin.core.shape
         return int(min(*self.shape, self.thin.left.shape[1], self.thin.right.shape[1], *inner))
 
     @property
     def convention(self) -> str:
-        """Which way the matrix acts, in a few words."""
+        """The side on which the matrix acts, in a few words."""
         if self.kind == "QK":
             return "rows are queries, columns are keys, in every notation"
         return "a map on columns, as in the paper" if self.notation.tensors else "a map on rows, the paper's transposed"
 
     @property
     def invariant(self) -> str:
-        """Under which changes that leave the model as it is these numbers stay, in a sentence."""
+        """The changes of the weights, with the model unchanged, that leave these numbers unchanged, in a sentence."""
         arch = self.model.architecture
         if any("stream" in axis for axis in self.axes):
             return "the same under any change of basis inside a head; it depends on the basis of the stream"
@@ -110,7 +110,7 @@ class Circuit(Shown):
         return word_text(self._printed, self.notation.products)
 
     def latex(self) -> str:
-        """Its formula as LaTeX (math mode, no delimiters), in the notation that it is written in."""
+        """Its formula as LaTeX (math mode, no delimiters), in its notation."""
         return word_latex(self._printed, self.notation.products)
 
     @property
@@ -120,7 +120,7 @@ class Circuit(Shown):
     def written(self, notation: str | Notation) -> Circuit:
         """The same circuit in another notation: ``paper`` (a map on columns), ``row`` or ``transformerlens`` (on rows).
 
-        An OV circuit is another matrix then, the transpose, and a QK circuit the same.
+        An OV circuit is then the transposed matrix, and a QK circuit the same one.
         """
         found = as_notation(notation)
         if self.kind == "QK" or found.tensors == self.notation.tensors:
@@ -130,7 +130,7 @@ class Circuit(Shown):
         return replace(self, notation=found, thin=turned, axes=(self.axes[1], self.axes[0]))
 
     def text(self, width: int = 100, top: int = 0, labels: Sequence[str] | None = None) -> str:
-        """Its formula and its numbers, as tables that fit that width; ``top``: with so many of its largest entries.
+        """Its formula and its numbers, as tables that fit that width; ``top``: with that many of its largest entries.
 
         ``labels``: a name for every entry of the vocabulary.
         """
@@ -155,16 +155,16 @@ class Circuit(Shown):
 
     def __getitem__(self, at: tuple[int, int]) -> float:
         if not isinstance(at, tuple) or len(at) != 2:
-            raise TypeError(f"an entry is named by its row and its column, circuit[3, 5], not {brief(at)}")
+            raise TypeError(f"an entry is selected by its row and its column, circuit[3, 5], not {brief(at)}")
         return float(self.block([at[0]], [at[1]])[0, 0])
 
     def block(self, rows: Iterable[int] | None = None, columns: Iterable[int] | None = None) -> Array:
-        """Some rows and columns, ``[rows, columns]``: all rows, or all columns, where those are not said.
+        """Some rows and columns, ``[rows, columns]``: all rows, or all columns, if not given.
 
-        ValueError on numbers that are not there, and where neither is said: the whole is :meth:`array`.
+        Raises ValueError on indices that do not exist, and if neither is given: the whole is :meth:`array`.
         """
         if rows is None and columns is None:
-            raise ValueError("say which rows or which columns; array() is the whole circuit")
+            raise ValueError("give rows or columns; array() is the whole circuit")
         left = self._rows if rows is None else self._rows[self._places("row", rows)]
         right = self.thin.right if columns is None else self.thin.right[self._places("column", columns)]
         return left @ right.T
@@ -174,11 +174,11 @@ class Circuit(Shown):
         return [place(axis, number, size, negative=False) for number in entries(f"{axis}s", numbers, "whole numbers")]
 
     def array(self, max_memory: int = 2**30) -> Array:
-        """All of it, multiplied out; ValueError where that takes more than so many bytes."""
+        """All of it, multiplied out; raises ValueError if that takes more than ``max_memory`` bytes."""
         needed = 8 * self.shape[0] * self.shape[1]
         if needed > whole("max_memory", max_memory, 0):
             raise ValueError(
-                f"the whole circuit takes {mebibytes(needed)}, and max_memory is {mebibytes(max_memory)}: take rows "
+                f"the whole circuit needs {mebibytes(needed)}, and max_memory is {mebibytes(max_memory)}: take rows "
                 "(block), the largest entries (top), or raise max_memory"
             )
         return self._rows @ self.thin.right.T
@@ -186,7 +186,8 @@ class Circuit(Shown):
     def top(self, k: int = 10, by: str = "largest", max_memory: int = _MEMORY) -> tuple[TokenPair, ...]:
         """The ``k`` largest entries (``by="smallest"``: smallest, ``"absolute"``: of largest absolute value).
 
-        Every entry is looked at, rows by rows, within so many bytes. Ties are in the order of rows and columns.
+        Every entry is computed, in blocks of rows, within ``max_memory`` bytes. Ties are in the order of rows and
+        columns.
         """
         k = whole("k", k, 0)
         if not isinstance(by, str) or by not in _ORDERS:
@@ -195,7 +196,7 @@ class Circuit(Shown):
         for start, block in self._blocks(max_memory):
             keys = np.asarray(_key(by, block)).reshape(-1)
             least = _key(by, found[-1].value) if k and len(found) == k else -np.inf
-            chosen = np.flatnonzero(keys > least)  # what only equals what is there comes after it
+            chosen = np.flatnonzero(keys > least)  # entries equal to known ones come after them
             if k and len(chosen) > 4 * k:
                 kth = np.partition(keys[chosen], len(chosen) - k)[len(chosen) - k]
                 chosen = chosen[keys[chosen] >= kth]
@@ -205,7 +206,7 @@ class Circuit(Shown):
         return tuple(found)
 
     def _blocks(self, max_memory: int) -> Iterable[tuple[int, Array]]:
-        """Rows by rows, each block (and one more like it) within so many bytes, but at least one row."""
+        """Blocks of rows, each (and one more like it) within that many bytes, but at least one row."""
         each = max(whole("max_memory", max_memory, 0) // (24 * max(self.shape[1], 1)), 1)
         for start in range(0, self.shape[0], each):
             yield start, self._rows[start : start + each] @ self.thin.right.T
@@ -213,28 +214,28 @@ class Circuit(Shown):
     # ---------------------------------------------------------------------------------------------------- its numbers
     @property
     def norm(self) -> float:
-        """Its Frobenius norm: the same in every basis of tokens that is turned, not under scaling of tokens."""
+        """Its Frobenius norm: invariant under rotations of the basis of tokens, not under scaling of tokens."""
         return frobenius(self.svd.values)
 
     @cached_property
     def svd(self) -> SingularValues:
-        """Its singular values and directions, in blocks: a direction inside a block of several is refused."""
+        """Its singular values and directions, in blocks; a direction inside a block of several raises ValueError."""
         return singular_values(self.thin)
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Its eigenvalues, their sum and positivity; ValueError where rows and columns are not the same things."""
+        """Its eigenvalues, their sum and positivity; raises ValueError if rows and columns are of different kinds."""
         self._square("eigenvalues")
         return spectrum(self.thin)
 
     @property
     def eigenvalues(self) -> npt.NDArray[np.complex128]:
-        """Its eigenvalues, the largest modulus first, as many as it is narrow: the others are 0."""
+        """Its eigenvalues, the largest modulus first, as many as its narrowest dimension: the others are 0."""
         return self.spectrum.values
 
     @property
     def trace(self) -> float:
-        """The sum of its diagonal, which is that of its eigenvalues."""
+        """The sum of its diagonal, which equals that of its eigenvalues."""
         return self.spectrum.trace
 
     @property
@@ -245,16 +246,16 @@ class Circuit(Shown):
 
     @property
     def diagonal_rank(self) -> npt.NDArray[np.int64]:
-        """For every token how many others score higher with it than it does itself: 0 where it is the first.
+        """For every token, how many others score higher with it than it does itself: 0 if it ranks first.
 
-        Of an OV circuit those are outputs for this input, of a QK circuit keys for this query. Every entry is looked
-        at, rows by rows.
+        For an OV circuit these are outputs for this input, for a QK circuit keys for this query. Every entry is
+        computed, in blocks of rows.
         """
         return self._ranks[0]
 
     @cached_property
     def _ranks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """How many are above the diagonal of every token, and how many others are equal to it."""
+        """For every token, how many entries are above its diagonal one, and how many others are equal to it."""
         self._square("a diagonal")
         by_rows = self if self.kind == "QK" or not self.notation.tensors else self.written("row")
         above, equal = np.zeros((2, self.shape[0]), np.int64)
@@ -265,14 +266,14 @@ class Circuit(Shown):
         return above, equal
 
     def copying(self) -> DiagonalScores:
-        """Three scores of what goes to logits that all go by "copying", under names of their own; ValueError of QK.
+        """Three scores of an OV circuit to the logits, all known as "copying"; raises ValueError for QK circuits.
 
-        None of them shows that a head copies: they are necessary for it, and not sufficient (see the docs).
+        None of them proves that a head copies: they are necessary for it, and not sufficient (see the docs).
         """
         return self._scored("copying", self.kind != "QK", "matching")
 
     def matching(self) -> DiagonalScores:
-        """The same three of a QK circuit: whether tokens match themselves, as in induction by K-composition."""
+        """The same three for a QK circuit: whether tokens match themselves, as in induction by K-composition."""
         return self._scored("matching", self.kind == "QK", "copying")
 
     def _scored(self, name: str, fits: bool, other: str) -> DiagonalScores:
@@ -282,7 +283,7 @@ class Circuit(Shown):
         return diagonal_scores(name, self.spectrum, diagonal, *self._ranks)
 
     def _square(self, what: str) -> None:
-        """ValueError where rows and columns are not the same things, so that a diagonal means nothing."""
+        """Raise ValueError if rows and columns are of different kinds, so a diagonal has no meaning."""
         things = [axis.rpartition(" ")[2] for axis in self.axes]
         if things[0] != things[1]:
             raise ValueError(
@@ -294,11 +295,11 @@ class Circuit(Shown):
                 f"{self.shape[1]} {self.axes[1]}s"
             )
         if what == "a diagonal" and things[0] == "stream":
-            raise ValueError("the stream has no basis of its own, so that its diagonal means nothing: see eigenvalues")
+            raise ValueError("the stream has no distinguished basis, so its diagonal has no meaning: see eigenvalues")
 
 
 def _key(by: str, value: Any) -> Any:
-    """What is the larger the earlier an entry comes."""
+    """The sort key of an entry: larger for earlier ones."""
     return value if by == "largest" else -value if by == "smallest" else abs(value)
 
 
@@ -312,18 +313,18 @@ def circuit(
 ) -> Circuit:  # fmt: skip
     """A full circuit of a head, or of heads that compose, as a factored object.
 
-    ``kind``: ``"OV"`` of one head, ``W_U W_OV W_E``, or of a chain, the latest first, ``W_U W_OV^{h_2} W_OV^{h_1}
-    W_E`` (a virtual head); ``"QK"`` of one head, ``W_E^T W_QK W_E``, with chains before its query, its key or both
+    ``kind``: ``"OV"`` for one head, ``W_U W_OV W_E``, or for a chain, the latest first, ``W_U W_OV^{h_2} W_OV^{h_1}
+    W_E`` (a virtual head); ``"QK"`` for one head, ``W_E^T W_QK W_E``, with chains before its query, its key or both
     (``query``, ``key``: the latest first): ``circuit(model, "QK", h_2, key=h_1)`` is ``W_E^T W_QK^{h_2} W_OV^{h_1}
-    W_E``; ``"direct"``, of no head, ``W_U W_E``, the bigram table. ``start``: ``"embed"``, ``"pos"`` (the position
-    table) or ``"stream"`` (nothing: the bare matrices); of a QK circuit also a pair, of the query and of the key.
-    ``end`` of an OV circuit: ``"logits"`` or ``"stream"``. ``offset``: of rotary positions, key minus query (0 if it is
-    not given).
+    W_E``; ``"direct"``, without heads, ``W_U W_E``, the bigram table. ``start``: ``"embed"``, ``"pos"`` (the position
+    table) or ``"stream"`` (nothing: the bare matrices); for a QK circuit also a pair, for the query and the key.
+    ``end`` of an OV circuit: ``"logits"`` or ``"stream"``. ``offset``: for rotary positions, key minus query (default
+    0).
 
-    What norms bring is folded in, without their ``1 / sigma``; multipliers and the score scale are left out, as
+    Norms are folded in, without their ``1 / sigma``; multipliers and the score scale are left out, as
     ``notes`` say. Shapes are the paper's; ``written("row")`` has the transposed OV circuit. The formula is a checked
-    word. Computed in float64. Raises ValueError where heads are not there or not in the order of their layers, where
-    there is no unembedding to end in, or no positions to start from. Source: paper, "Splitting Attention Head terms
+    word. Computed in float64. Raises ValueError if heads do not exist or are not in the order of their layers, if
+    there is no unembedding to end at, or no positions to start from. Source: paper, "Splitting Attention Head terms
     into Query-Key and Output-Value Circuits", "Path Expansion of Attention Scores QK Circuit", "Virtual Attention
     Heads".
 
@@ -345,7 +346,7 @@ def circuit(
     chain = tuple(arch.head(head) for head in heads)
     if bool(chain) == (kind == "direct"):
         raise ValueError(
-            "the direct path goes through no head: the circuit of heads is 'OV'" if chain
+            "the direct path goes through no heads: use 'OV' for a circuit of heads" if chain
             else f'give the head of the circuit, for example circuit(model, "{kind}", "L0H0")'
         )  # fmt: skip
     made = (_qk if kind == "QK" else _ov)(arch, chain, start, end, (query, key))
@@ -366,18 +367,18 @@ class _Made(NamedTuple):
 
 def _ov(arch: Architecture, chain: tuple[Head, ...], start: Any, end: str, sides: tuple[Any, Any]) -> _Made:
     if any(not isinstance(side, tuple) or side for side in sides):
-        raise ValueError("query and key are chains of QK circuits: of an OV circuit give the heads, the latest first")
+        raise ValueError("query and key are chains of QK circuits: for an OV circuit give the heads, the latest first")
     if not isinstance(end, str) or end not in ("logits", "stream"):
         raise ValueError(f'end must be "logits" or "stream", not {brief(end)}')
     if end == "logits" and not arch.unembed:
         raise ValueError(
-            "this model has no unembedding, so no circuit ends in logits: "
-            'end="stream" gives what it writes to the stream'
+            "this model has no unembedding, so no circuit ends at the logits: "
+            'end="stream" gives its output in the stream'
         )
     _check_chain(chain)
     _check_start(arch, start)
     if start == "pos" and arch.positions == "shortformer":
-        raise ValueError("positions enter queries and keys only (shortformer), so no value is made of them")
+        raise ValueError("positions enter queries and keys only (shortformer), so no value contains them")
     if not chain and "stream" in (start, end):
         raise ValueError("the direct path is W_U W_E: without one of its ends nothing is multiplied")
     values = [ov_word(arch, head) for head in chain]
@@ -389,14 +390,14 @@ def _ov(arch: Architecture, chain: tuple[Head, ...], start: Any, end: str, sides
 def _qk(arch: Architecture, chain: tuple[Head, ...], start: Any, end: str, sides: tuple[Any, Any]) -> _Made:
     if len(chain) > 1:
         raise ValueError(
-            "a QK circuit is of one head; heads that compose with its query or key are given by query= and key="
+            "a QK circuit has one head; heads that compose with its query or key are given by query= and key="
         )
     if not isinstance(end, str) or end != "logits":
-        raise ValueError("end is of OV circuits: a QK circuit has a query and a key side (see start)")
+        raise ValueError("end applies to OV circuits: a QK circuit has a query and a key side (see start)")
     [head] = chain
     starts = start if isinstance(start, tuple) else (start, start)
     if len(starts) != 2:
-        raise ValueError(f"start is one, or a pair for query and key, not {brief(start)}")
+        raise ValueError(f"start must be one name, or a pair for query and key, not {brief(start)}")
     parts, chains = [], []
     for side, given, of in zip("QK", sides, starts, strict=True):
         _check_start(arch, of)
@@ -428,7 +429,7 @@ def _check_start(arch: Architecture, start: Any) -> None:
 
 
 def _check_chain(chain: tuple[Head, ...]) -> None:
-    """ValueError where a head does not come before the one that reads it."""
+    """Raise ValueError if a head does not precede the one that reads it."""
     for later, earlier in pairwise(chain):
         if earlier.layer >= later.layer:
             same = "in the same layer as" if earlier.layer == later.layer else "after"
@@ -439,7 +440,7 @@ def _check_chain(chain: tuple[Head, ...]) -> None:
 
 
 def tied(model: Model) -> str:
-    """What tied embeddings make of copying, in a sentence; empty where ``W_U`` is not ``W_E^T``.
+    """The effect of tied embeddings on copying, in a sentence; empty if ``W_U`` is not ``W_E^T``.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model

@@ -1,4 +1,4 @@
-"""Composition scores: how much of what a head reads is what another wrote, for all pairs of heads."""
+"""Composition scores: how much of a head's input was written by another head, for all pairs of heads."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["FAR", "INVARIANT", "KINDS", "CompositionScores", "Pair", "checked_of
 
 Array = npt.NDArray[np.float64]
 KINDS: Final = ("Q", "K", "V")
-FAR: Final = 3.0  # standard deviations from which a score is not called that of chance
+FAR: Final = 3.0  # standard deviations from which on a score differs from chance
 INVARIANT: Final = (
     "the same under rotations of the stream, O(d_model), and under any change of basis inside a head; not under other "
     "changes of the basis of the stream, GL(d_model), which leave the model as it is: not comparable between models"
 )
-_ROUNDED: Final = 2.0**-36  # beside its factors: rounding changes what is larger in its fifth digit at most
+_ROUNDED: Final = 2.0**-36  # relative to its factors: rounding changes larger products in the fifth digit at most
 
 
 class Pair(NamedTuple):
-    """One pair of heads: labels, score, z and ``tight``; None, and ``reason``, where there is none.
+    """One pair of heads: labels, score, z and ``tight``; None, with a ``reason``, if there is no score.
 
-    ``chance``: ``"above"``, ``"below"``, or ``"at"`` where the score is within three standard deviations of chance.
+    ``chance``: ``"above"``, ``"below"``, or ``"at"`` if the score is within three standard deviations of chance.
     """
 
     later: str
@@ -50,12 +50,12 @@ class Pair(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class CompositionScores(Shown):
-    """What :func:`composition_scores` found: ``scores["L1H0", "L0H2"]``, the later head first; None if there is none.
+    """The result of :func:`composition_scores`: ``scores["L1H0", "L0H2"]``, the later head first; None without a score.
 
     ``array``, ``z`` and ``tight`` are masked arrays ``[heads, heads]``, rows later heads and columns earlier heads in
-    the order of ``labels``: masked where there is no score, so that sums and means leave those out, and ``filled(0)``
-    is an ordinary array. ``tight``: the norm of the product over the most that it could be with these singular values,
-    ``sqrt(sum s_i(A)^2 s_i(B)^2)``, so that aligned heads have 1. ``z``: standard deviations from the mean of random
+    the order of ``labels``: masked if there is no score, so sums and means leave those out, and ``filled(0)``
+    is an ordinary array. ``tight``: the norm of the product relative to its maximum for these singular values,
+    ``sqrt(sum s_i(A)^2 s_i(B)^2)``, so aligned heads have 1. ``z``: standard deviations from the mean of random
     heads of the same shapes, negative below it. ``baselines``: those random heads, for each combination of shapes.
     ``notes``: what was assumed, in sentences.
     """
@@ -69,11 +69,11 @@ class CompositionScores(Shown):
     offset: int | None
     folded: bool
     notes: tuple[str, ...]
-    nulls: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (side, label): why there is none
+    nulls: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (side, label): why there is no score
 
     def __getitem__(self, heads: tuple[str, str]) -> float | None:
         if not isinstance(heads, tuple) or len(heads) != 2:
-            raise TypeError(f'scores are of two heads, the later first: scores["L1H0", "L0H2"], not {brief(heads)}')
+            raise TypeError(f'scores are for two heads, the later first: scores["L1H0", "L0H2"], not {brief(heads)}')
         later, earlier = self._place(heads[0]), self._place(heads[1])
         return _number(self.array, later, earlier)
 
@@ -84,12 +84,12 @@ class CompositionScores(Shown):
 
     @property
     def convention(self) -> str:
-        """What the formula is written in, in a few words."""
+        """The notation of the formula, in a few words."""
         return as_notation("row").convention
 
     @property
     def baseline(self) -> Chance | None:
-        """The random heads, where all pairs have the same shapes; None where there are none, or several."""
+        """The random heads, if all pairs have the same shapes; None if there are none, or several shapes."""
         return self.baselines[0] if len(self.baselines) == 1 else None
 
     def _place(self, head: str | tuple[int, int]) -> int:
@@ -97,7 +97,7 @@ class CompositionScores(Shown):
         return sum(self.model.architecture.heads[: found.layer]) + found.number
 
     def reason(self, later: str, earlier: str) -> str:
-        """Why two heads have no score, in a sentence; empty where they have one."""
+        """Why two heads have no score, in a sentence; empty if they have one."""
         architecture = self.model.architecture
         a, b = architecture.head(later), architecture.head(earlier)
         if b.layer >= a.layer:
@@ -106,7 +106,7 @@ class CompositionScores(Shown):
         return self.nulls.get(("later", str(a)), "") or self.nulls.get(("earlier", str(b)), "")
 
     def pairs(self) -> Iterator[Pair]:
-        """Every pair of which the second head is earlier, in the order of heads."""
+        """All pairs whose second head is earlier, in the order of heads."""
         labels, heads = self.labels, self.model.architecture.all_heads
         for i, later in enumerate(heads):
             for j, earlier in enumerate(heads):
@@ -118,11 +118,11 @@ class CompositionScores(Shown):
                 yield Pair(labels[i], labels[j], score, z, tight, chance=where, reason=reason)
 
     def table(self) -> list[dict[str, Any]]:
-        """The pairs as rows with names, as a table of another library takes them (``pandas.DataFrame``)."""
+        """The pairs as rows with names, for another library's tables (``pandas.DataFrame``)."""
         return [pair._asdict() for pair in self.pairs()]
 
     def formula(self, later: str | None = None, earlier: str | None = None, *, notation: str | Notation = "row") -> str:
-        """The formula in text notation: of any heads, ``h_2`` after ``h_1``, or of two given ones, with their norms.
+        """The formula in text notation: for any heads, ``h_2`` after ``h_1``, or for two given ones, with their norms.
 
         ``notation``: ``row`` and ``paper`` have the paper's matrices, ``transformerlens`` its transposes.
         """
@@ -144,31 +144,31 @@ class CompositionScores(Shown):
         return score_formula(architecture, self.kind, heads, as_notation(notation).products, latex)
 
     def text(self, width: int = 100, top: int = 20) -> str:
-        """The formula, what chance is, and the pairs that are furthest from it, as a table that fits that width."""
+        """The formula, the scores by chance, and the pairs furthest from it, as a table that fits that width."""
         return self._text(width, top=top)
 
     def json(self) -> dict[str, Any]:
-        """All of it as plain data (schema in docs/json.md)."""
+        """The result as plain data (schema in docs/json.md)."""
         return higher(dict, "CompositionScores.json")(self)
 
 
 def composition_scores(model: Model, kind: str, *, offset: int | None = None, fold: bool = True) -> CompositionScores:
-    """The paper's composition scores of all pairs of heads, beside what they are by chance.
+    """The paper's composition scores of all pairs of heads, compared with chance.
 
     ``kind``: ``"Q"``, ``|W_QK^T W_OV| / (|W_QK| |W_OV|)`` with ``W_QK`` of the later head and ``W_OV`` of the earlier;
     ``"K"`` the same with ``W_QK``, ``"V"`` with ``W_OV`` of the later head; Frobenius norms. ``fold``: weights are
-    taken as they read the stream behind a norm, ``W diag(gain) C`` (``C`` centres, in an LN), without its ``1 /
-    sigma``, which differs from token to token; without ``fold`` as they are stored, as TransformerLens takes them.
-    Where a gain cannot be folded (positions that enter behind it) there is no score, and ``reason`` says why.
-    ``offset``: of rotary positions, key minus query: ``W_QK`` is then ``W_Q^T R_offset W_K`` (0 if it is not given: a
+    taken as they read the stream after a norm, ``W diag(gain) C`` (``C`` centres, for LN), without its ``1 /
+    sigma``, which differs from token to token; without ``fold`` as stored, as in TransformerLens.
+    If a gain cannot be folded (positions that enter after it) there is no score, and ``reason`` says why.
+    ``offset``: for rotary positions, key minus query: ``W_QK`` is then ``W_Q^T R_offset W_K`` (default 0: a
     token and itself).
 
-    Scores stay the same under rotations of the stream and of head spaces, but not under other changes of its basis, so
-    that they are not comparable between models. A score is not an effect: it says that weights are aligned, and not
-    that something goes there. Products are formed through d_head alone, with triangles of QR in place of Gram matrices.
-    Computed in float64, whatever the file holds. Raises ValueError on another kind, and on an offset where there are no
-    rotary positions, or of a later key where attention is causal. Source: paper, "Analyzing a Two-Layer Model", and for
-    ``tight`` von Neumann's trace inequality.
+    Scores are invariant under rotations of the stream and of head spaces, but not under other changes of its basis, so
+    they are not comparable between models. A score is not an effect: it says that weights are aligned, and not that
+    anything uses them. Products are formed through d_head only, with triangles of QR instead of Gram matrices. Computed
+    in float64, whatever the file's type. Raises ValueError on another kind, on an offset without rotary positions, and
+    on that of a later key in causal attention. Source: paper, "Analyzing a Two-Layer Model", and for ``tight`` von
+    Neumann's trace inequality.
 
     >>> import symcircuits as sc
     >>> from symcircuits.zoo import path
@@ -187,12 +187,12 @@ def composition_scores(model: Model, kind: str, *, offset: int | None = None, fo
 
 
 def checked_offset(architecture: Architecture, offset: int | None, turned: bool = True) -> int:
-    """The offset of rotary positions, key minus query; ValueError where there is none, or none like that."""
+    """The offset of rotary positions, key minus query; raises ValueError without them, or if it is invalid."""
     if offset is None:
         return 0
     if architecture.positions != "rotary" or not turned:
-        why = "V-composition sees no positions" if turned is False else "the positions of this model are not"
-        raise ValueError(f"offset is of rotary positions, which turn queries and keys; {why}")
+        why = "V-composition does not depend on positions" if turned is False else "the positions of this model are not"
+        raise ValueError(f"offset applies to rotary positions, which rotate queries and keys; {why}")
     number = whole("offset", offset)
     if architecture.causal and number > 0:
         raise ValueError(
@@ -210,13 +210,13 @@ class _Thin(NamedTuple):
 
     matrix: Array
     starts: list[int]
-    squares: list[Array]  # of singular values over their norm, the largest first
+    squares: list[Array]  # squares of singular values over their norm, the largest first
     shapes: Sequence[tuple[int, ...]]
 
 
 @final
 class _Scoring:
-    """Scores of one kind, layer by layer: all earlier heads are kept, of later heads one layer at a time."""
+    """Scores of one kind, layer by layer: all earlier heads are kept; later heads, one layer at a time."""
 
     def __init__(self, model: Model, kind: str, offset: int, fold: bool) -> None:
         self.model, self.kind, self.offset, self.fold = model, kind, offset, fold
@@ -277,7 +277,7 @@ class _Scoring:
         return _thin(columns, shapes, 1)
 
     def _zero(self, norm: float, size: float, thin: Array) -> str:
-        """Why no ratio is formed with a norm: it is 0, or not larger than its rounding; empty where one is."""
+        """Why a norm gives no ratio: it is 0, or not larger than its rounding error; empty if it gives one."""
         if norm == 0:
             return "zero"
         return "zero up to rounding" if norm <= _ROUNDED * thin.shape[1] * size else ""
@@ -298,7 +298,7 @@ class _Scoring:
         )
 
     def _sides(self) -> tuple[int, int]:
-        """Of how many dimensions the outer and the inner side of ``A`` are: one less where an LN centres."""
+        """The numbers of dimensions of the outer and the inner side of ``A``: one less if an LN centres."""
         d = self.model.d_model
         reads = d - (self.architecture.norm == "LN" and d > 1)
         return (d if self.kind == "V" else reads), reads
@@ -306,7 +306,7 @@ class _Scoring:
     def _z(
         self, score: Array, later: _Thin, earlier: _Thin, found: dict[Shapes, Chance]
     ) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """Standard deviations from chance, pair by pair; and where there are any: in one dimension all score 1."""
+        """Standard deviations from chance, pair by pair; and whether there are any: in one dimension all score 1."""
         mean, std = np.zeros((2, *score.shape))
         d, (_, reads) = self.model.d_model, self._sides()
         for i, (left, middle, of_later) in enumerate(later.shapes):
@@ -335,11 +335,11 @@ class _Scoring:
         if arch.qk_norm and self.kind != "V":
             lines.append("the gains of normed queries and keys are folded in; their 1 / sigma is left out")
         if arch.positions == "shortformer" and self.kind != "V":
-            lines.append("positions enter queries and keys beside the stream (shortformer): the score is of the stream")
+            lines.append("positions are added to queries and keys only (shortformer): the score is for the stream")
         if arch.groups:
             lines.append("heads of one group share their keys and values")
         if arch.mlps:
-            lines.append("scores leave out what an MLP between two heads makes of it")
+            lines.append("scores leave out the effect of an MLP between two heads")
         if "float16" in self.model.dtype:
             lines.append(f"{self.model.stored}: scores are those of the rounded weights")
         return tuple(lines)
@@ -360,7 +360,7 @@ def _norms(later: _Thin, earlier: _Thin) -> Array:
 
 
 def _bounds(later: _Thin, earlier: _Thin) -> Array:
-    """The most that each could be: ``sum s_i(A)^2 s_i(B)^2``, singular values in order."""
+    """The maximum for each: ``sum s_i(A)^2 s_i(B)^2``, singular values in order."""
     least = min(min(map(len, side.squares)) for side in (later, earlier))
     if all(len(s) == least for side in (later, earlier) for s in side.squares):
         return np.asarray(np.sqrt(np.array(later.squares) @ np.array(earlier.squares).T))

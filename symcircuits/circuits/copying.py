@@ -1,4 +1,4 @@
-"""Copying and matching: three scores that go by these names in public, each under a name of its own."""
+"""Copying and matching: three scores known by these names, each here under a name of its own."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ NOT_SUFFICIENT: Final = (
     "each is necessary and not sufficient: [[-1, 3], [-2, 4]] has eigenvalues 1 and 2, positivity 1, and gives its "
     "first token -1 with itself"
 )
-MEANS: Final = {  # what the counterexample of NOT_SUFFICIENT is of an OV and of a QK circuit
-    "copying": "an OV circuit of these entries lowers the logit of that token where it reads it",
-    "matching": "in a QK circuit of these entries a query with that token looks for the other one",
+MEANS: Final = {  # the meaning of the counterexample in NOT_SUFFICIENT for an OV and for a QK circuit
+    "copying": "an OV circuit with these entries lowers the logit of that token when it reads it",
+    "matching": "in a QK circuit with these entries a query with that token attends to the other one",
 }
 
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class DiagonalScores(Shown):
-    """``eigenvalue_positivity`` (None, and ``reason``, where it is 0 / 0), ``positive_diagonal``, ``top_of_diagonal``.
+    """``eigenvalue_positivity`` (None, with a ``reason``, if it is 0 / 0), ``positive_diagonal``, ``top_of_diagonal``.
 
     ``name``: ``copying`` or ``matching``. ``error``: the estimated error of positivity. ``tokens``: how many there are;
-    ``ties``: for how many of them another entry equals a diagonal one that nothing exceeds. ``DEFINITIONS`` says what
-    each is, ``by_chance`` what random matrices have.
+    ``ties``: for how many of them another entry equals a maximal diagonal one. ``DEFINITIONS`` defines
+    each, ``by_chance`` has the values for random matrices.
     """
 
     name: str
@@ -52,7 +52,7 @@ class DiagonalScores(Shown):
 
     @property
     def by_chance(self) -> dict[str, float]:
-        """What each of the three is in the mean for random matrices; of positivity ``chance`` has the spread."""
+        """The means of the three for random matrices; for positivity ``chance`` has the spread."""
         return {
             "eigenvalue_positivity": self.chance.mean, "positive_diagonal": 0.5, "top_of_diagonal": 1 / self.tokens,
         }  # fmt: skip
@@ -66,7 +66,7 @@ def diagonal_scores(
     name: str, spectrum: Spectrum, diagonal: npt.NDArray[np.float64],
     above: npt.NDArray[np.int64], equal: npt.NDArray[np.int64],
 ) -> DiagonalScores:  # fmt: skip
-    """The three scores, of a spectrum, a diagonal, and how many entries are above and equal to each entry of it.
+    """The three scores, from a spectrum, a diagonal, and how many entries are above and equal to each entry of it.
 
     >>> spectrum = Spectrum(np.array([2, 1 + 0j]), 0, 3.0, 1.0, 0.0)
     >>> found = diagonal_scores("copying", spectrum, np.array([-1.0, 4.0]), np.array([1, 0]), np.array([0, 0]))

@@ -1,7 +1,7 @@
-"""The numbers of typed words, never multiplied out: two thin matrices, and what stands between them.
+"""The numbers of typed words, never multiplied out: two thin matrices, and the product between them.
 
-A word of a circuit passes through the spaces of its heads, which are narrow. What stands before the first of them is
-one thin matrix, what stands behind the last another; whatever the vocabulary, the rest is ``d_head x d_head``.
+A word of a circuit passes through the spaces of its heads, which are narrow. The factors before the first of them make
+one thin matrix, those after the last another; for any vocabulary, the rest is ``d_head x d_head``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from symcircuits.model.attending import rotation_over
 __all__ = ["Factored", "Numbers", "factored", "triangle"]
 
 Array = npt.NDArray[np.float64]
-_BLOCK = 2**21  # numbers that are converted at a time
+_BLOCK = 2**21  # numbers converted at a time
 
-# Norms of weights, as they are stored or scaled.
+# Norms of weights, as stored or scaled.
 _NORMS: WeakKeyDictionary[Model, dict[tuple[str, bool], float]] = WeakKeyDictionary()
 
 
 class Factored(NamedTuple):
     """``left core right^T``: ``left [rows, r]``, ``core [r, s]`` (None: the identity), ``right [columns, s]``.
 
-    ``size``: the product of the norms of all that was multiplied, beside which rounding is to be seen.
+    ``size``: the product of the norms of all factors, to compare rounding errors with.
     """
 
     left: Array
@@ -46,9 +46,9 @@ class Factored(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The matrices of a model by their letters, as they are stored; ``offset``: of rotary positions, key minus query.
+    """The matrices of a model by their letters, as stored; ``offset``: for rotary positions, key minus query.
 
-    ``scaled``: each divided by a power of two near its largest number, which ratios of norms do not see, so that no
+    ``scaled``: each divided by a power of two near its largest number, which ratios of norms do not depend on, so no
     product leaves the range of float64.
     """
 
@@ -57,7 +57,7 @@ class Numbers:
     scaled: bool = False
 
     def of(self, factor: Factor) -> Any:
-        """The matrix of a factor: an array of the stored type, or one that is not written out."""
+        """The matrix of a factor: an array of the stored type, or a structured matrix."""
         symbol = factor.symbol
         if symbol.glyph == "C":
             return Centring(self.model.d_model)
@@ -72,7 +72,7 @@ class Numbers:
         return array.T if factor.transposed else array
 
     def size(self, factor: Factor, array: Any) -> float:
-        """A norm of one factor, whose matrix is given; those of weights are kept with the model."""
+        """A norm of one factor, whose matrix is given; norms of weights are cached with the model."""
         if isinstance(array, Centring):
             return 1.0
         if isinstance(array, Diagonal):
@@ -88,7 +88,7 @@ class Numbers:
 
 
 def factored(factors: Sequence[Factor], numbers: Numbers) -> Factored:
-    """A word of two matrices or more as thin ones, cut in the spaces of its heads; ValueError beyond float64.
+    """A word of two matrices or more as thin ones, split in the spaces of its heads; raises ValueError beyond float64.
 
     >>> import symcircuits as sc
     >>> from symcircuits.circuits.words import qk_word
@@ -102,7 +102,7 @@ def factored(factors: Sequence[Factor], numbers: Numbers) -> Factored:
     narrow = [i for i, factor in enumerate(factors) if factor.col.space.kind in HEAD_SPACES]
     first, last = (
         (narrow[0], narrow[-1]) if narrow else (0, len(factors) - 2)
-    )  # the direct path is as wide as the stream
+    )  # for the direct path, as wide as the stream
     arrays = [numbers.of(factor) for factor in factors]
     with np.errstate(over="ignore", invalid="ignore"):
         left = _outward(arrays[first::-1])
@@ -117,7 +117,7 @@ def factored(factors: Sequence[Factor], numbers: Numbers) -> Factored:
 
 
 def triangle(thin: Array) -> Array:
-    """``R`` with ``R^T R = thin^T thin``, by QR, so that the condition is not squared: as long as ``thin`` is wide."""
+    """``R`` with ``R^T R = thin^T thin``, by QR, so the condition is not squared: as long as ``thin`` is wide."""
     return np.asarray(np.linalg.qr(thin, mode="r"))
 
 
@@ -126,12 +126,12 @@ def _turned(array: Any) -> Any:
 
 
 def _wide(array: Any) -> Any:
-    """In float64, unless it is not written out."""
+    """In float64, unless it is a structured matrix."""
     return array.astype(np.float64, copy=False) if isinstance(array, np.ndarray) else array
 
 
 def _outward(arrays: Sequence[Any]) -> Array:
-    """The product ``... arrays[1] arrays[0]``, from the thin one on; what is large is converted by rows."""
+    """The product ``... arrays[1] arrays[0]``, starting at the thin one; large arrays are converted by rows."""
     found = np.array(arrays[0], np.float64)
     for array in arrays[1:]:
         if not isinstance(array, np.ndarray) or array.dtype == np.float64:

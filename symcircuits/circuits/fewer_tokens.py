@@ -1,9 +1,9 @@
-"""The same circuits over fewer tokens: what a full circuit says of a large vocabulary, in less work.
+"""The same circuits over fewer tokens: full circuits of a large vocabulary, with less work.
 
-The eigenvalues that are not 0 of ``W_U X W_E`` are those of ``X (W_E W_U)``, and those of ``W_E^T X W_E`` are those of
+The nonzero eigenvalues of ``W_U X W_E`` are those of ``X (W_E W_U)``, and those of ``W_E^T X W_E`` are those of
 ``X (W_E W_E^T)``: a vocabulary of d_model tokens has the same, ``W_E' = W_E W_U`` and ``W_U' = 1``, or ``W_E'`` with
-``W_E' W_E'^T = W_E W_E^T``. So products with the vocabulary are made once for a model, and not for each head. What is
-of single tokens, as a diagonal, is taken of some. Source: own derivation (cyclic products; QR).
+``W_E' W_E'^T = W_E W_E^T``. So products with the vocabulary are made once per model, and not per head. Properties
+of single tokens, such as a diagonal, are computed for some tokens. Source: own derivation (cyclic products; QR).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from symcircuits.model import Model
 
 __all__ = ["MOST_TOKENS", "of_tokens", "same_ov_spectrum", "same_qk_spectrum", "some_tokens"]
 
-MOST_TOKENS: Final = 4096  # up to which all entries of a full circuit are looked at
+MOST_TOKENS: Final = 4096  # up to which all entries of a full circuit are computed
 _SEED: Final = 20211222
 
 
 def same_ov_spectrum(model: Model) -> Model:
-    """A model whose OV circuits have the same eigenvalues that are not 0; the same where that has no fewer tokens.
+    """A model whose OV circuits have the same nonzero eigenvalues; unchanged if that would have no fewer tokens.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((1,)), d_vocab=40, d_model=4, d_head=2)
@@ -40,7 +40,7 @@ def same_ov_spectrum(model: Model) -> Model:
 
 
 def same_qk_spectrum(model: Model) -> Model:
-    """The same of QK circuits, composed ones too, which read tokens on both sides.
+    """The same for QK circuits, composed ones too, which read tokens on both sides.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((1,)), d_vocab=40, d_model=4, d_head=2)
@@ -55,7 +55,7 @@ def same_qk_spectrum(model: Model) -> Model:
 
 
 def some_tokens(model: Model, most: int = MOST_TOKENS) -> Sequence[int]:
-    """All tokens, or so many of them, drawn at random with one seed, in order."""
+    """All tokens, or ``most`` of them, drawn at random with a fixed seed, in order."""
     if model.d_vocab <= most:
         return range(model.d_vocab)
     drawn = np.random.default_rng(_SEED).choice(model.d_vocab, most, replace=False)
@@ -63,7 +63,7 @@ def some_tokens(model: Model, most: int = MOST_TOKENS) -> Sequence[int]:
 
 
 def of_tokens(model: Model, tokens: Sequence[int]) -> Model:
-    """The model with these tokens alone, as inputs and as outputs; the same where they are all.
+    """The model with these tokens only, as inputs and as outputs; unchanged if they are all.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((1,)), d_vocab=6)

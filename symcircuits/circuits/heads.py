@@ -1,9 +1,9 @@
-"""What heads look at, by name: previous token, induction, duplicate token, a fixed offset, the first token.
+"""The kinds of heads by what they attend to: previous token, induction, duplicate token, fixed offset, first token.
 
 Each kind has one definition, a mean of attention weights over chosen (query, key) pairs of many random prompts, and
-none is given by attention that does not depend on what defines it. Kinds that are about position must show on repeats
-*and* on the control; kinds that are about content must show on repeats and *not* at the same pairs of the control. So a
-head that attends 11 back whatever stands there is no induction head on repeats of 12 tokens. Source: paper, "How
+none applies to attention that does not depend on the defining property. Kinds about position must show on repeats
+*and* on the control; kinds about content must show on repeats and *not* at the same pairs of the control. So a
+head that attends 11 back, whatever is there, is not an induction head on repeats of 12 tokens. Source: paper, "How
 Induction Heads Work"; Olsson et al. 2022, "In-context Learning and Induction Heads" (prefix matching); control and
 thresholds: own construction.
 """
@@ -30,15 +30,15 @@ __all__ = ["DEFINITIONS", "PAIRS", "HeadKinds", "HeadScore", "Heads", "as_shares
 Array = npt.NDArray[Any]
 Allowed = npt.NDArray[np.bool_]
 
-# kind: what its score is, in words
+# kind: definition of its score, in words
 DEFINITIONS: Final = {
     "previous-token": "mean weight on the token before; the smaller of the means over repeats and over the control",
     "induction": "mean weight on the tokens after all earlier copies of the query's token, on repeats (prefix "
-    "matching); beside it the weight at the same positions of the control; where it is not well above equal weights on "
-    "the other tokens of a period, also that on the token before the query and its copies, which a head that only "
-    "prefers some tokens to others looks at as much",
-    "duplicate-token": "mean weight on all earlier copies of the query's token, in periods of shuffled order; beside "
-    "it the weight at the same positions of the control",
+    "matching), compared with the weight at the same positions of the control; if it is not well above equal weights "
+    "on the other tokens of a period, also with that on the token before the query and its copies, to which a head "
+    "that only prefers some tokens to others attends as much",
+    "duplicate-token": "mean weight on all earlier copies of the query's token, in periods of shuffled order, compared "
+    "with the weight at the same positions of the control",
     "fixed-offset": "mean weight on the token d before (or after it, where queries see that), for the d (not the token "
     "before) that gets most, up to half of the longest prompt; the smaller of the means over repeats and over the "
     "control",
@@ -50,19 +50,19 @@ DEFINITIONS: Final = {
 }
 CERTAIN: Final = 3.5  # standard deviations
 SPREAD: Final = 0.5  # of a weight on one case, at most: weights are from 0 to 1
-TIMES: Final = 2  # as much as equal weights would give: on short prompts a smaller lead can be chance
+TIMES: Final = 2  # times the score of equal weights: on short prompts a smaller lead can be chance
 
 
 @dataclass(frozen=True, slots=True)
 class HeadScore:
     """A score of a head: the mean over prompts and its standard deviation.
 
-    ``equal``: what equal weights on all keys that the mask allows would have; ``control``: of a kind of content, the
-    mean on the same pairs of the control; ``opposite``: of induction, the mean on repeats for keys with the token
-    before the query's, in place of the one after it; ``others``: what equal weights on the other tokens of a period
-    would have; ``cases``: of a kind of content, how many tokens of periods were drawn: with few of them a head that
-    prefers some tokens to others looks at the right ones by chance; ``by_period``: of a kind of content the mean with
-    periods of so many tokens, where the mask lets queries see what counts.
+    ``equal``: the score of equal weights on all keys that the mask allows; ``control``: for a kind of content, the
+    mean on the same pairs of the control; ``opposite``: for induction, the mean on repeats for keys with the token
+    before the query's, instead of the one after it; ``others``: the score of equal weights on the other tokens of a
+    period; ``cases``: for a kind of content, how many tokens of periods were drawn: with few of them a head that
+    prefers some tokens to others attends to the right ones by chance; ``by_period``: for a kind of content the mean by
+    length of period, if the mask lets queries see the relevant keys.
     """
 
     mean: float
@@ -76,7 +76,7 @@ class HeadScore:
 
     @property
     def least(self) -> float:
-        """The mean with periods of the length at which it is least."""
+        """The mean with periods of the length at which it is smallest."""
         return min(self.by_period.values(), default=self.mean)
 
     def json(self) -> dict[str, Any]:
@@ -87,10 +87,10 @@ class HeadScore:
         return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **known, **by_period}
 
     def shows(self, threshold: float) -> bool:
-        """Whether it is high enough at every length, above equal weights, and above what it stands beside.
+        """Whether it is high enough at every length, above equal weights, and above the scores it is compared with.
 
-        Above by half the threshold, and by more than means of so many cases differ by chance: weights are from 0 to 1,
-        so that a mean of n has a standard deviation of 0.5 / sqrt(n) at most.
+        Above by half the threshold, and by more than means of that many cases differ by chance: weights are from 0 to
+        1, so a mean of n has a standard deviation of at most 0.5 / sqrt(n).
         """
         enough = min(self.mean, self.least) >= threshold and self.mean >= TIMES * self.equal
         margin = max(threshold / 2, CERTAIN * SPREAD / math.sqrt(self.cases) if self.cases else 0.0)
@@ -107,11 +107,11 @@ class HeadScore:
 
 @dataclass(frozen=True, slots=True)
 class HeadKinds:
-    """The scores of a head, by kind (None where the prompts do not show it), and the kinds that it is of.
+    """The scores of a head, by kind (None if the prompts do not show it), and its kinds.
 
-    ``offset``: of the fixed offset that gets most, key minus query: negative to the left; ``stripe``: of induction, the
-    mean weight on the token after the *nearest* earlier copy; ``shuffled``: that after all earlier copies in periods
-    of shuffled order, where other tokens stand before them (a head that matches more than its own token has less).
+    ``offset``: the fixed offset with the most weight, key minus query: negative to the left; ``stripe``: for induction,
+    the mean weight on the token after the *nearest* earlier copy; ``shuffled``: that after all earlier copies in
+    periods of shuffled order, where other tokens precede them (a head that matches more than its own token has less).
     """
 
     head: str
@@ -130,7 +130,7 @@ class HeadKinds:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Heads(Shown):
-    """What all heads of a model look at; by label. ``threshold``: the score from which on a head is of a kind."""
+    """What all heads of a model attend to, by label. ``threshold``: the score from which on a head is of a kind."""
 
     heads: Mapping[str, HeadKinds]
     prompts: Prompts
@@ -147,10 +147,10 @@ class Heads(Shown):
 def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4, progress: OnProgress = None) -> Heads:
     """The scores and kinds of all heads on these prompts.
 
-    A head is of a kind where its score is ``threshold`` or more and at least twice what equal weights would give; a
-    kind of content must also stand above its control by half the threshold, and be ``threshold`` or more with periods
-    of each length. Where two offsets tie, the nearer one is named. What the prompts are too short for has no score.
-    ``progress`` is told of what is done.
+    A head is of a kind if its score is at least ``threshold`` and at least twice that of equal weights; a kind of
+    content must also exceed its control by half the threshold, and be at least ``threshold`` with periods of each
+    length. If two offsets tie, the nearer one is named. Kinds for which the prompts are too short have no score.
+    ``progress`` is called as work is done.
 
     >>> import symcircuits as sc
     >>> from symcircuits.circuits.prompts import draw_prompts
@@ -161,15 +161,15 @@ def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4, progress:
     (['L1H0', 'L1H1', 'L1H2'], ['L0H2'])
     """
     if not 0 < finite("threshold", threshold) <= 1:
-        raise ValueError(f"threshold is a weight, above 0 and up to 1, not {threshold}")
+        raise ValueError(f"threshold must be a weight, above 0 and up to 1, not {threshold}")
     seen = _Seen(model, prompts, progress)
-    every = each_told("what heads look at", model.architecture.all_heads, progress)
+    every = each_told("what heads attend to", model.architecture.all_heads, progress)
     heads = {str(head): _kinds_of(seen, head, threshold) for head in every}
     return Heads(heads, prompts, threshold)
 
 
 class _Seen:
-    """The patterns of a model on its prompts; under the name of a layer (``L0``) equal weights on what it may see."""
+    """The patterns of a model on its prompts; under the name of a layer (``L0``), equal weights on the allowed keys."""
 
     def __init__(self, model: Model, prompts: Prompts, progress: OnProgress) -> None:
         self.prompts, self.causal = prompts, model.architecture.causal
@@ -180,13 +180,13 @@ class _Seen:
 
     # ------------------------------------------------------------------------------------------- by position
     def positional(self, name: str, back: int) -> Array | None:
-        """The weight ``back`` before the query (negative: after it), keys from 1 on (0 is a kind of its own)."""
+        """The weight ``back`` before the query (negative: after it), on keys from 1 on (0 is a kind of its own)."""
         return self.smaller(
             name, lambda a: np.diagonal(a, -back, -2, -1)[:, 1:].mean(-1) if a.shape[-1] > abs(back) + 1 else None
         )
 
     def first(self, name: str) -> Array | None:
-        """The weight on the first token; the query after it does not count, for which it is the token before."""
+        """The weight on the first token; the next query, for which it is the previous token, does not count."""
         return self.smaller(name, lambda a: a[:, 2:, 0].mean(-1) if a.shape[-1] > 2 else None)
 
     def smaller(self, name: str, weight: Callable[[Array], Array | None]) -> Array | None:
@@ -210,7 +210,7 @@ class _Seen:
         return (np.concatenate(found), np.concatenate(controls)) if found else (None, None)
 
     def by_period(self, each: Array | None, equal: Array | None) -> dict[int, float]:
-        """The mean of each length of periods, but for lengths at which a mask hides all that would count."""
+        """The mean for each length of periods, except lengths at which a mask hides all relevant keys."""
         periods = list(self.prompts.repeated)
         if each is None or equal is None:
             return {}
@@ -231,7 +231,7 @@ class _Seen:
         return float(np.concatenate(found).mean())
 
     def without_copies(self, name: str, wanted: Allowed, by_chance: Allowed) -> Array:
-        """The weight on the same pairs of the control, over queries for which none of them is one by chance."""
+        """The weight on the same pairs of the control, over queries for which none of them is a pair by chance."""
         wanted = wanted & ~(wanted & by_chance).any(-1, keepdims=True)
         known, n = wanted.any((-1, -2)), wanted.shape[-1]
         return weight_on(self.control[name][known, :n, :n], wanted[known])
@@ -288,17 +288,17 @@ def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
 
 
 def _score(each: Array | None, equal: Array | None, control: Array | None = None) -> HeadScore | None:
-    """A score from the weights of all prompts; None where they show nothing."""
+    """A score from the weights of all prompts; None if they show nothing."""
     if each is None or equal is None:
         return None
     if control is not None and not control.size:
-        return None  # every query has copies by chance: the vocabulary is too small to tell
+        return None  # every query has copies by chance: the vocabulary is too small
     beside = None if control is None else float(control.mean())
     return HeadScore(float(each.mean()), float(each.std()), float(equal.mean()), beside)
 
 
 def _offset(seen: _Seen, head: str) -> int | None:
-    """The offset, not one back, that gets most, up to half of the longest prompt away; forward where queries see it."""
+    """The offset, other than one back, with the most weight, up to half of the longest prompt; forward if allowed."""
     most = seen.control[head].shape[-1] // 2
     found = {back: seen.positional(head, back) for back in range(0 if seen.causal else -most, most + 1) if back != 1}
     means = {back: each.mean() for back, each in found.items() if each is not None}
@@ -306,27 +306,27 @@ def _offset(seen: _Seen, head: str) -> int | None:
 
 
 def _copies(tokens: Array) -> Allowed:
-    """Of each query the earlier copies of its token but the first of the prompt, ``[prompts, n, n]``."""
+    """For each query the earlier copies of its token except the first of the prompt, ``[prompts, n, n]``."""
     same = (tokens[:, :, None] == tokens[:, None, :]) & np.tri(tokens.shape[-1], k=-1, dtype=bool)
     same[..., 0] = False
     return np.asarray(same)
 
 
 def _after_copies(tokens: Array) -> Allowed:
-    """Of each query the keys after earlier copies of its token: ``t_{j-1} = t_i``, ``j <= i``."""
+    """For each query the keys after earlier copies of its token: ``t_{j-1} = t_i``, ``j <= i``."""
     same = _copies(tokens)
     return np.concatenate([np.zeros_like(same[..., :1]), same[..., :-1]], axis=-1)
 
 
 def _like_the_one_before(tokens: Array) -> Allowed:
-    """Of each query the keys with the token before it, ``t_j = t_{i-1}``, ``j < i``: that one and its copies."""
+    """For each query the keys with the token before it, ``t_j = t_{i-1}``, ``j < i``: that one and its copies."""
     same = (tokens[:, :, None] == tokens[:, None, :]) & np.tri(tokens.shape[-1], dtype=bool)
     same[..., 0] = False
     return np.concatenate([np.zeros_like(same[:, :1]), same[:, :-1]], axis=1)
 
 
 def _after_nearest(tokens: Array) -> Allowed:
-    """Of each query the key after the nearest earlier copy of its token."""
+    """For each query the key after the nearest earlier copy of its token."""
     after = _after_copies(tokens)
     last = after.shape[-1] - 1 - np.argmax(after[..., ::-1], axis=-1)
     return np.asarray(after & (np.arange(after.shape[-1]) == last[..., None]))

@@ -1,7 +1,7 @@
 """Which numbers stay the same when the weights change and the model does not: what a ranking by them means.
 
-Each change of the weights below leaves what the model computes as it is, so a number that it changes is a number of
-how the weights were written down. Every cell of the table is computed: the number before and after, on one run. Source:
+None of the changes of the weights below changes what the model computes, so a number that they change depends on
+how the weights are written. Every cell of the table is computed: the number before and after, on one run. Source:
 paper, "Residual Stream" (no privileged basis), "Activation Properties"; the other changes: own derivation.
 """
 
@@ -28,20 +28,20 @@ from symcircuits.values.measure import logit, norm
 __all__ = ["CHANGES", "NUMBERS", "Invariances", "invariances"]
 
 Array = npt.NDArray[Any]
-STAYS: Final = 1e-9  # relative change up to which a number has stayed
+STAYS: Final = 1e-9  # relative change up to which a number counts as unchanged
 _TOKENS: Final = 6
-_FIRST, _SECOND = 0, 1  # the outputs that numbers of a logit and of a difference are of
+_FIRST, _SECOND = 0, 1  # the outputs of a logit and of a difference
 
 
 class Seen(NamedTuple):
-    """A run, and what the heads of the model as it was are called in it."""
+    """A run, and the names that the heads of the original model have in it."""
 
     run: Run
     names: Mapping[str, str]
 
     @property
     def heads(self) -> list[str]:
-        """The heads, in the order of the model as it was."""
+        """The heads, in the order of the original model."""
         return list(self.names.values())
 
     def values(self, target: str = "logits") -> Values:
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
     @property
     def chain(self) -> tuple[str, str]:
-        """The first head of the first layer that has some, and of the last."""
+        """The first head of the first layer that has heads, and of the last."""
         labels = list(self.names)
         return self.names[labels[0]], self.names[next(h for h in labels if h[:2] == labels[-1][:2])]
 
@@ -81,7 +81,7 @@ def _outputs(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
 
 
 def _constants(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
-    """Part of each value bias goes to the bias of its layer: rows of patterns sum to one, so that it arrives whole."""
+    """Part of each value bias goes to the bias of its layer: rows of patterns sum to one, so it arrives whole."""
     new = {name: np.array(w) for name, w in model.weights.items()}
     for head in model.architecture.all_heads:
         shift = draws.normal(size=len(new[f"b_V_{head}"]))
@@ -91,7 +91,7 @@ def _constants(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
 
 
 def _order(model: Model, draws: np.random.Generator) -> tuple[Model, dict[str, str]]:
-    """The heads of each layer the other way round."""
+    """The heads of each layer in reverse order."""
     new, names = dict(model.weights), {}
     counts = model.architecture.heads
     for head in model.architecture.all_heads:
@@ -109,12 +109,12 @@ def _with(model: Model, **weights: Array) -> Model:
 
 
 def _invertible(draws: np.random.Generator, size: int) -> Array:
-    """A matrix whose condition is small, so that nothing is lost to rounding, and that is not a rotation."""
+    """A matrix with a small condition number, so nothing is lost to rounding, that is not a rotation."""
     left, right = (np.linalg.qr(draws.normal(size=(size, size)))[0] for _ in range(2))
     return np.asarray(left * draws.uniform(0.5, 2, size) @ right)
 
 
-# name: the change in words, and the model so changed (with new names of heads, where they have some)
+# name: the change in words, and the model after it (with new names of heads, if they change)
 CHANGES: Final[Mapping[str, tuple[str, Callable[..., tuple[Model, dict[str, str] | None]]]]] = {
     "GL(d_model)": ("another basis of the stream, by any invertible matrix", _stream),
     "O(d_model)": ("another basis of the stream, by a rotation", _rotation),
@@ -167,7 +167,7 @@ def _by_order(seen: Seen, difference: bool) -> Array:
 
 
 def _composition_parts(seen: Seen) -> Array:
-    """Parts of a head's scores by composition type, centred along the keys as softmax sees them, allowed entries."""
+    """Parts of a head's scores by composition type, centred along the keys as for softmax, allowed entries."""
     label = seen.chain[1]
     allowed = np.asarray(seen.run.masks[f"L{seen.run.model.architecture.head(label).layer}"], bool)
     found = np.stack(list(seen.values(f"scores:{label}").by_composition().values()))
@@ -200,7 +200,7 @@ def _spectrum(seen: Seen, start: str, end: str, what: str) -> Array:
 
 
 def _key_term(seen: Seen) -> Array:
-    """The score term of the token at the query and of what a head of the first layer wrote at the key."""
+    """The score term of the token at the query and of the output of a head of the first layer at the key."""
     first, last = seen.chain
     scores = seen.values(f"scores:{last}")
     chosen = scores.expansion.from_source("embed", "query").from_source("embed", "key").through(first, "key").order(1)
@@ -214,7 +214,7 @@ def _without_k(seen: Seen) -> Array:
 
 
 def _without_head(seen: Seen) -> Array:
-    """What a head of the first layer changes in the difference of two logits, all after it computed anew."""
+    """The effect of a head of the first layer on the difference of two logits, everything after it recomputed."""
     change = np.asarray(rerun(seen.run, removed=[seen.chain[0]]).logits) - np.asarray(seen.run.logits)
     return np.asarray(change[..., _FIRST] - change[..., _SECOND])
 
@@ -272,7 +272,7 @@ NUMBERS: Final[Mapping[str, Callable[[Seen], Array]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Invariances(Shown):
-    """What :func:`invariances` found: by number and by change the largest relative change of that number.
+    """The result of :func:`invariances`: by number and by change, the largest relative change of that number.
 
     ``found[number, change]`` is whether it stays (a relative change of at most 1e-9); ``changed`` has the sizes.
     """
@@ -296,11 +296,11 @@ class Invariances(Shown):
 
 
 def invariances(seed: int = 0) -> Invariances:
-    """Which numbers that this package prints stay the same under changes of the weights that leave the model as it is.
+    """Which numbers printed by this package stay the same under changes of the weights that leave the model unchanged.
 
     Computed on a random attention-only model of two layers with positions and biases: every number before and after
-    every change. The table is of kinds of numbers and holds for every model in which the change can be made; norms of
-    the stream, which depend on its basis, allow no change of it. Source: own derivation.
+    every change. The table is about kinds of numbers, and valid for every model that allows the change; norms of
+    the stream depend on its basis, and allow no change of it. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> found = sc.invariances()

@@ -1,9 +1,9 @@
-"""What terms are worth in loss: after each order, and of each layer, head, pair of heads or term; patterns held fixed.
+"""The effect of terms on the loss: after each order, and by layer, head, pair of heads or term; patterns held fixed.
 
 The paper's term importance ("Term Importance Analysis"): with all patterns held fixed, the logits are cut off after the
-terms with 0, 1, 2, ... heads, and the loss is what a softmax of that says of the next token. Two algorithms, which must
+terms with 0, 1, 2, ... heads, and the loss is that of their softmax for the next token. Two algorithms, which must
 agree: the sums of terms by order (:func:`loss_by_order`), and the paper's own, run by run (:func:`run_by_run`), which
-knows no terms: in run k every head adds what it would have written in run k - 1, and in run 0 nothing.
+uses no terms: in run k every head adds what it would have written in run k - 1, and in run 0 nothing.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 _SIDE_OF: Final = {"Q": 0, "K": 1}
-MOST: Final = 20_000  # parts that are looked at one by one
+MOST: Final = 20_000  # parts computed one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LossByOrder(Shown):
-    """What is said of the next token when the logits are cut off after each order; one number a prompt.
+    """The loss for the next token when the logits are cut off after each order; one number per prompt.
 
-    ``by_prompt [orders, prompts]``: the mean over ``queries`` of ``-log p(next token)`` in nats, of ``p`` itself where
+    ``by_prompt [orders, prompts]``: the mean over ``queries`` of ``-log p(next token)`` in nats, of ``p`` itself if
     ``unit`` is ``"probability"``, or of its logit less the mean of all (``"centred logit"``); the last row is the whole
-    model's. ``counts``: terms of each order (of K and Q those of the scores of all heads, by the order of their key or
+    model's. ``counts``: terms of each order (for K and Q those of the scores of all heads, by the order of their key or
     query side);
-    ``uniform``: of equal logits. A mean over prompts has its spread beside it: the standard deviation over them.
+    ``uniform``: the value for equal logits. A mean over prompts comes with its standard deviation over them.
     """
 
     unit: Unit
@@ -71,7 +71,7 @@ class LossByOrder(Shown):
 
     @property
     def marginal(self) -> tuple[float, ...]:
-        """What each order changes: of order 0 against equal logits, of others against the order before."""
+        """What each order changes: order 0 compared with equal logits, others with the order before."""
         return tuple(np.diff([self.uniform, *self.after]).tolist())
 
     def json(self) -> dict[str, Any]:
@@ -85,9 +85,9 @@ class LossByOrder(Shown):
 
 @dataclass(frozen=True, slots=True)
 class LossEffect:
-    """What some terms change: ``alone``, added to the terms without a head; ``last``, added to all the others.
+    """The effect of some terms: ``alone``, added to the terms without a head; ``last``, added to all the others.
 
-    Negative in nats, positive in the other units: they help. ``name``: which terms; ``count``: how many.
+    Negative in nats, or positive in the other units: they help. ``name``: which terms; ``count``: how many.
     """
 
     name: str
@@ -98,9 +98,9 @@ class LossEffect:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LossEffects(Shown):
-    """The effects of all parts of one kind (``by``), in their order, and what they are measured against.
+    """The effects of all parts of one kind (``by``), in their order, and their references.
 
-    ``direct``: the loss with the terms without a head alone; ``model``: with all.
+    ``direct``: the loss with only the terms without a head; ``model``: with all.
     """
 
     unit: Unit
@@ -112,7 +112,7 @@ class LossEffects(Shown):
     prompts: int
 
     def text(self, width: int = 100, top: int = 20) -> str:
-        """A table; of many parts the ``top`` largest by what they change as the last."""
+        """A table; if there are many parts, the ``top`` with the largest effect when added last."""
         return self._text(width, top=top)
 
     def json(self) -> dict[str, Any]:
@@ -125,15 +125,15 @@ class LossEffects(Shown):
 def loss_by_order(
     values: Values, queries: Sequence[int] | None = None, unit: Unit = "nats", composition: str = "V"
 ) -> LossByOrder:
-    """The work of :meth:`symcircuits.values.evaluate.Values.loss_by_order`."""
+    """The implementation of :meth:`symcircuits.values.evaluate.Values.loss_by_order`."""
     judge = NextTokens(values, queries, unit)
     if values.expansion.clauses:
         raise ValueError(
-            "the loss by order is of all terms of the logits, not of a selection: ask values.loss_effects what a "
+            "the loss by order is for all terms of the logits, not for a selection: use values.loss_effects for what a "
             "selection changes"
         )
     if composition not in ("V", *_SIDE_OF):
-        raise ValueError(f'composition is "V", "Q" or "K", not {brief(composition)}')
+        raise ValueError(f'composition must be "V", "Q" or "K", not {brief(composition)}')
     made = _cut_off(values) if composition == "V" else _cut_patterns(values, _SIDE_OF[composition])
     counts, found = zip(*((count, judge.of(logits)) for count, logits in made), strict=True)
     return LossByOrder(unit, counts, np.stack(found), judge.queries, uniform=judge.uniform, composition=composition)
@@ -150,7 +150,7 @@ def _cut_off(values: Values) -> Iterator[tuple[int, Array]]:
 def _cut_patterns(values: Values, side: int) -> Iterator[tuple[int, Array]]:
     """The same for patterns: the score terms of each order on one side, and the logits when scores end there.
 
-    All patterns are given at once, made from the scores of the run as it was; values are computed anew through them.
+    All patterns are made at once from the scores of the original run; values are recomputed through them.
     """
     run = values.run
     heads = [str(h) for h in run.model.architecture.all_heads]
@@ -175,9 +175,9 @@ def _cut_patterns(values: Values, side: int) -> Iterator[tuple[int, Array]]:
 def run_by_run(run: Run) -> Iterator[Array]:
     """The logits after orders 0, 1, 2, ..., by the paper's algorithm: runs with saved head outputs, patterns fixed.
 
-    In run 0 no head adds anything; each would write what it computes from the stream that there is. In run k each adds
-    what it would have written in run k - 1, so that the logits of run k hold the terms of up to k heads. Norms and MLP
-    outputs are held fixed too. As many runs as layers, and one more. Source: paper, "Term Importance Analysis".
+    In run 0 no head adds anything; each records what it would write given the stream. In run k each adds
+    what it would have written in run k - 1, so the logits of run k contain the terms of up to k heads. Norms and MLP
+    outputs are held fixed too. It takes one run more than there are layers. Source: paper, "Term Importance Analysis".
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -220,10 +220,10 @@ GROUPS: Final = {"layer": _by_layer, "head": _by_head, "pair": _by_pair}
 def loss_effects(
     values: Values, by: str = "head", queries: Sequence[int] | None = None, unit: Unit = "nats"
 ) -> LossEffects:
-    """The work of :meth:`symcircuits.values.evaluate.Values.loss_effects`."""
+    """The implementation of :meth:`symcircuits.values.evaluate.Values.loss_effects`."""
     judge = NextTokens(values, queries, unit)
     if not isinstance(by, str) or by not in (*GROUPS, "term"):
-        raise ValueError(f"effects are by layer, head, pair or term, not by {brief(by)}")
+        raise ValueError(f"by must be 'layer', 'head', 'pair' or 'term', not {brief(by)}")
     selection, run = values.expansion, values.run
     whole = evaluate(expand(selection.architecture, "logits"), run)
     direct, full = evaluate(whole.expansion.order(0), run).total(), whole.total()
@@ -246,7 +246,7 @@ def loss_effects(
 
 
 def _parts(values: Values, by: str) -> Iterator[tuple[str, Expansion]]:
-    """The parts and their terms; of terms, which are read in blocks, none."""
+    """The parts and their terms; none for single terms, which are read in blocks."""
     if by != "term":
         yield from GROUPS[by](values.expansion)
     elif values.expansion.count > MOST:
@@ -258,17 +258,17 @@ def _too_many(what: str) -> ValueError:
 
 
 class NextTokens:
-    """What logits say of the next tokens of a run: the loss of each prompt, over chosen queries."""
+    """The loss of each prompt for the next tokens of a run, over chosen queries."""
 
     def __init__(self, values: Values, queries: Sequence[int] | None, unit: Unit) -> None:
         run, target = values.run, values.expansion.target
         if target != "logits" or run.logits is None:
             raise ValueError(
-                f"a loss is of the logits, and these are values of {target}"
+                f"a loss needs the logits, but these are values of {target}"
                 + (": the model has no unembedding" if run.logits is None else "")
             )
         if unit not in ("nats", "probability", "centred logit"):
-            raise ValueError(f'unit is "nats" or "probability", not {brief(unit)}; or "centred logit"')
+            raise ValueError(f'unit must be "nats", "probability" or "centred logit", not {brief(unit)}')
         n = run.tokens.shape[-1]
         if n < 2:
             raise ValueError("a loss needs a next token: the run has one token")
@@ -284,7 +284,7 @@ class NextTokens:
         )
         self.queries = tuple(sorted(set(asked)))
         if not self.queries or self.queries[-1] == n - 1:
-            raise ValueError(f"queries are positions whose next token is known, 0 to {n - 2}, and at least one")
+            raise ValueError(f"queries must be positions whose next token is known, 0 to {n - 2}, and at least one")
         self.unit, self.cap = unit, run.model.settings.logit_cap
         tokens = run.tokens.reshape(-1, n)
         self.next, self.prompts = tokens[:, [q + 1 for q in self.queries]], len(tokens)
@@ -293,7 +293,7 @@ class NextTokens:
         self.uniform = {"nats": float(np.log(width)), "probability": 1 / width, "centred logit": 0.0}[unit]
 
     def of(self, logits: Array) -> Array:
-        """The mean over queries, of each prompt, in float64."""
+        """The mean over queries, for each prompt, in float64."""
         rows = np.asarray(logits).reshape(self.shape)[:, list(self.queries)].astype(np.float64)
         rows = capped(rows, self.cap)
         if self.unit == "centred logit":

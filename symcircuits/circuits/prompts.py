@@ -1,4 +1,4 @@
-"""Prompts on which heads show what they look for: repeats, the same tokens in another order each time, no repeats."""
+"""Prompts on which heads show what they attend to: repeats, the same tokens in changing order, no repeats."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from symcircuits.model import Model
 __all__ = ["Prompts", "draw_prompts"]
 
 Tokens = npt.NDArray[np.int64]
-REPEATS: Final = 3  # periods of a prompt, so that copies stand at two distances
-FEWEST: Final = 2  # where three do not fit
+REPEATS: Final = 3  # periods of a prompt, so copies occur at two distances
+FEWEST: Final = 2  # if three do not fit
 SHORTEST: Final = 3  # tokens of a period: with two, "after an earlier copy" is any token but the query's own
 HALF: Final = 12  # tokens of a half
-LONGEST: Final = 64  # tokens after the first of a prompt, where the model sets no end
+LONGEST: Final = 64  # tokens after the first of a prompt, if the model has no limit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,9 +26,9 @@ class Prompts:
     """Random prompts of a model, ``[prompts, n]`` each, all beginning with the token ``first``.
 
     ``repeated``: by period, a period of distinct tokens three times; ``shuffled``: the same tokens three times, each
-    time in another order, so that copies stand at all distances; ``control``: no token twice (``distinct``), or, where
+    time in another order, so copies occur at all distances; ``control``: no token twice (``distinct``), or, if
     the vocabulary is too small for that, tokens drawn at random. ``twice``: a half of up to 12 distinct tokens two
-    times, for losses: in the second half the next token is known. ``missing``: why there are no repeats, where there
+    times, for losses: in the second half the next token is known. ``missing``: why there are no repeats, if there
     are none.
     """
 
@@ -43,12 +43,12 @@ class Prompts:
 
     @property
     def count(self) -> int:
-        """Prompts of each kind (of repeats: of each period)."""
+        """The number of prompts of each kind (for repeats: of each period)."""
         return len(self.control)
 
     @property
     def half(self) -> int:
-        """Tokens of a half of ``twice``; 0 where the model is too small for two halves."""
+        """The length of a half of ``twice``; 0 if the model is too small for two halves."""
         return int(self.twice.shape[1]) // 2
 
     @property
@@ -63,7 +63,7 @@ class Prompts:
 
     @property
     def said(self) -> str:
-        """What they are, in a sentence."""
+        """A description, in a sentence."""
         periods = ", ".join(map(str, self.repeated))
         repeats = f"{self.repeats} periods of {periods} distinct tokens" if periods else "no repeats"
         other = "without repeats" if self.distinct else "of random tokens"
@@ -73,7 +73,7 @@ class Prompts:
         )
 
     def json(self) -> dict[str, Any]:
-        """What they are, without the tokens."""
+        """A description, without the tokens."""
         return {"count": self.count, "first": self.first, "half": self.half, "periods": list(self.repeated),
                 "repeats": self.repeats, "control_length": self.control.shape[1],
                 "control_distinct": self.distinct}  # fmt: skip
@@ -82,8 +82,8 @@ class Prompts:
 def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, length: int | None = None) -> Prompts:
     """Random prompts for a model: up to three periods, the longest that fits three times and shorter ones.
 
-    ``first``: the token that begins each (of GPT-2 50256), which is drawn nowhere else; ``length``: tokens of the
-    longest (default: ``n_context`` of the model, 65 where it has none). Raises ValueError on a token or a length that
+    ``first``: the first token of each (for GPT-2 50256), which occurs nowhere else; ``length``: tokens of the
+    longest (default: ``n_context`` of the model, 65 if it has none). Raises ValueError on a token or a length that
     the model does not have.
 
     >>> from symcircuits.core.architecture import attention_only
@@ -96,19 +96,19 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
     first = place("first", first, model.d_vocab, negative=False)
     count = whole("count", count)
     if count < 1:
-        raise ValueError(f"count is a number of prompts, 1 or more, not {count}")
+        raise ValueError(f"count must be a number of prompts, 1 or more, not {count}")
     most = model.n_context or LONGEST + 1
     if most < 2:
-        raise ValueError("the model has one position: what heads look at, and a next token, need two or more")
+        raise ValueError("the model has one position: what heads attend to, and a next token, need two or more")
     n = most if length is None else whole("length", length)
     if not 2 <= n <= most and (model.n_context or n < 2):
-        raise ValueError(f"length is 2 to {most} tokens, not {n}")
+        raise ValueError(f"length must be 2 to {most} tokens, not {n}")
     rng = np.random.default_rng(whole("seed", seed, 0))
     others = np.delete(np.arange(model.d_vocab), first)
     half = max(0, min(HALF, (n - 1) // 2, len(others)))
     halves = np.stack([rng.choice(others, half, replace=False) if half else others[:0] for _ in range(count)])
     repeats = REPEATS if n > REPEATS * SHORTEST else FEWEST
-    longest = min((n - 1) // repeats, len(others) - 1)  # a token is left: of all of them orders are few
+    longest = min((n - 1) // repeats, len(others) - 1)  # a token is left over: all of them have few orders
     missing = "" if longest >= SHORTEST else (
         f"{FEWEST} periods of {SHORTEST} tokens or more need {1 + FEWEST * SHORTEST} positions and "
         f"{2 + SHORTEST} tokens; there are {n} and {model.d_vocab}"
@@ -118,7 +118,7 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
     repeated, shuffled = {}, {}
     for period in periods:
         own = np.stack([rng.permutation(others)[:period] for _ in range(count)])
-        own[1::2] = own[: count - 1 : 2, ::-1]  # what stands after a token in one stands before it in the next
+        own[1::2] = own[: count - 1 : 2, ::-1]  # the token after another in one prompt is before it in the next
         repeated[period] = _begun(first, np.tile(own, repeats))
         shuffled[period] = _begun(first, np.concatenate([rng.permuted(own, axis=1) for _ in range(repeats)], axis=1))
     distinct = len(others) >= n - 1
@@ -134,5 +134,5 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
 
 
 def _begun(first: int, tokens: Tokens) -> Tokens:
-    """With the first token in front."""
+    """The rows with the first token in front."""
     return np.concatenate([np.full((len(tokens), 1), first), tokens], axis=1)

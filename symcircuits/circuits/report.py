@@ -1,7 +1,7 @@
-"""The circuits of a model: what its heads look at and why, what composes, what copies, and what all that is worth.
+"""The circuits of a model: what its heads attend to and why, what composes, what copies, and the effects on the loss.
 
-Weights and runs stand side by side: a composition score says that weights are aligned, and beside it stands what the
-model loses without the terms of that pair. Source: paper, "Analyzing a Two-Layer Model".
+Weights are shown with runs: a composition score says that weights are aligned, and is shown with the change of the
+loss without the terms of that pair. Source: paper, "Analyzing a Two-Layer Model".
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ EXPLAINED: Final = 6  # heads of a kind of content whose causes are computed, th
 
 @dataclass(frozen=True, slots=True)
 class PairEffect:
-    """A composition score and what it is worth: the change of the loss without the terms of that pair, in nats.
+    """A composition score and its effect: the change of the loss without the terms of that pair, in nats.
 
-    ``kind`` Q or K: those terms are taken from the later head's scores, and all after it is computed anew; V: the terms
-    of the logits through both heads are left out, patterns held fixed. ``effect`` is None where there is no loss.
+    ``kind`` Q or K: those terms are removed from the later head's scores, and everything after is recomputed; V: the
+    terms of the logits through both heads are left out, patterns held fixed. ``effect`` is None if there is no loss.
     """
 
     kind: str
@@ -52,9 +52,9 @@ class PairEffect:
 class Diagonal:
     """Three scores of a full circuit: positivity of its eigenvalues, share of a positive diagonal, of a top diagonal.
 
-    What is None has no value: 0 / 0, or, of the last, a vocabulary too large to look at every entry; the second is then
-    taken over some tokens (:func:`symcircuits.circuits.fewer_tokens.some_tokens`). See
-    :class:`symcircuits.circuits.copying.DiagonalScores`, which all three are necessary and not sufficient for.
+    None means no value: 0 / 0, or, for the last, a vocabulary too large to compute every entry; the second is then
+    computed for some tokens (:func:`symcircuits.circuits.fewer_tokens.some_tokens`). See
+    :class:`symcircuits.circuits.copying.DiagonalScores`: all three are necessary and not sufficient.
     """
 
     eigenvalue_positivity: float | None
@@ -70,12 +70,12 @@ class Diagonal:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Circuits(Shown):
-    """What :func:`find_circuits` found.
+    """The result of :func:`find_circuits`.
 
-    ``heads``: what heads look at; ``causes``: why, of heads with a kind of content; ``composition``: by Q, K, V;
-    ``effects``: of the pairs furthest from chance; ``copying``: of each head's OV circuit, ``matching``: of the
+    ``heads``: what heads attend to; ``causes``: why, for heads with a kind of content; ``composition``: by Q, K, V;
+    ``effects``: for the pairs furthest from chance; ``copying``: for each head's OV circuit, ``matching``: for the
     K-composition circuit of the pairs furthest above chance; ``losses``: after each order, over the second half of
-    ``[first, half, half]`` (None, and ``no_losses`` why, where there is none).
+    ``[first, half, half]`` (None, with the reason in ``no_losses``, if there are none).
     """
 
     model: Model
@@ -90,15 +90,15 @@ class Circuits(Shown):
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What it comes to, in sentences with numbers."""
+        """The findings, in sentences with numbers."""
         return higher(tuple, "Circuits.findings")(self)
 
     def html(self) -> str:
-        """One page with graph, matrices and patterns; it needs no network."""
+        """One page with graph, matrices and patterns; it works offline."""
         return higher(str, "Circuits.html")(self)
 
     def json(self) -> dict[str, Any]:
-        """All of it as plain data (schema in docs/json.md)."""
+        """The result as plain data (schema in docs/json.md)."""
         return higher(dict, "Circuits.json")(self)
 
 
@@ -106,12 +106,12 @@ def find_circuits(
     model: Model, count: int = 20, *, first: int = 0, seed: int = 0, length: int | None = None, threshold: float = 0.4,
     progress: OnProgress | bool = None,
 ) -> Circuits:  # fmt: skip
-    """What the heads of a model look at and why, what composes and what copies, and what that is worth in loss.
+    """What the heads of a model attend to and why, what composes and what copies, with the effects on the loss.
 
-    On ``count`` random prompts of each kind, all beginning with the token ``first`` (of GPT-2 50256): repeats of three
+    On ``count`` random prompts of each kind, all beginning with the token ``first`` (for GPT-2 50256): repeats of three
     periods, periods in another order each time, and a control without repeats, up to ``length`` tokens. A head is of a
-    kind where its score is ``threshold`` or more (see :mod:`symcircuits.circuits.heads`). Composition scores stand
-    beside what the pair is worth. ``progress(what, done, total)`` is called as work is done; True shows a bar.
+    kind if its score is at least ``threshold`` (see :mod:`symcircuits.circuits.heads`). Composition scores are shown
+    with the effect of the pair. ``progress(what, done, total)`` is called as work is done; True shows a bar.
     Raises ValueError on a token or a length that the model does not have. Source: paper, "Two-Layer Attention-Only
     Transformers"; prompts and control: own construction.
 
@@ -142,7 +142,7 @@ def find_circuits(
     furthest = [(kind, pair) for kind, scores in composition.items() for pair in _furthest(scores)]
     effects = tuple(
         PairEffect(kind, pair, None if worth is None else worth.of(kind, pair.later, pair.earlier))
-        for kind, pair in each_told("what pairs are worth", furthest, told)
+        for kind, pair in each_told("effects of pairs", furthest, told)
     )
     above = [p for p in _furthest(composition["K"]) if p.chance == "above"]
     matching = {
@@ -155,7 +155,7 @@ def find_circuits(
 
 
 class _Diagonals:
-    """The scores of full circuits of one model, over all tokens or, of a large vocabulary, over some."""
+    """The scores of full circuits of one model, over all tokens or, for a large vocabulary, over some."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.few = model, of_tokens(model, some_tokens(model))
@@ -164,7 +164,7 @@ class _Diagonals:
         self._made: dict[str, Model] = {}
 
     def of(self, kind: str, head: str, key: str | None = None) -> Diagonal | None:
-        """Of one circuit; None where its rows and columns are not the same tokens."""
+        """For one circuit; None if its rows and columns are not the same tokens."""
         if kind == "OV" and self.model.d_vocab_out != self.model.d_vocab:
             return None
         named = () if key is None else key
@@ -183,14 +183,14 @@ def _mean(heads: Heads, head: str, kind: str) -> float:
 
 
 def _furthest(scores: CompositionScores) -> list[Pair]:
-    """The pairs that are not at chance, those furthest from it, in the order of heads."""
+    """The pairs that are not at chance, the furthest from it, in the order of heads."""
     known = [p for p in scores.pairs() if p.z is not None and p.chance != "at"]
     best = sorted(known, key=lambda p: -abs(p.z or 0.0))[:LOOKED_AT]
     return [p for p in known if p in best]
 
 
 def _loss_run(model: Model, tokens: Any, half: int) -> tuple[Run | None, str]:
-    """The run over which losses are taken; or None and why there is none."""
+    """The run for losses; or None and why there is none."""
     if half < 2:
         return None, "no losses: two halves of 2 tokens or more do not fit the model"
     if model.d_vocab_out is None:
@@ -201,7 +201,7 @@ def _loss_run(model: Model, tokens: Any, half: int) -> tuple[Run | None, str]:
 
 
 class _Worth:
-    """What pairs are worth in loss on a run."""
+    """The effects of pairs on the loss of a run."""
 
     def __init__(self, run: Run, queries: range) -> None:
         self.run = run

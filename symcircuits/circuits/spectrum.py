@@ -1,4 +1,4 @@
-"""Eigenvalues and singular values of a product of thin matrices, and which of them are told apart by rounding."""
+"""Eigenvalues and singular values of a product of thin matrices, and which of them rounding can tell apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Block", "SingularValues", "Spectrum", "singular_values", "spectrum"]
 
 Array = npt.NDArray[np.float64]
 _UNIT: Final = 2.0**-52
-_MOVED: Final = 1e-6  # by which rounding may turn a direction that is given
+_MOVED: Final = 1e-6  # by which rounding may rotate a direction that is returned
 _DRAWS: Final = 4
 
 
@@ -24,11 +24,11 @@ _DRAWS: Final = 4
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
-    """The eigenvalues of a square circuit, the largest modulus first; ``zeros`` more are 0, as its rank is low.
+    """The eigenvalues of a square circuit, the largest modulus first; ``zeros`` more are 0, because its rank is low.
 
-    ``trace`` is their sum. ``positivity``: the trace over the sum of moduli, in [-1, 1]; None, and ``reason``, where
-    that sum is not told from 0. ``error``, an estimate: how far positivity moved, at most, when what the eigenvalues
-    are computed from was changed by as much as rounding may have: more where the circuit is defective, or nearly so.
+    ``trace`` is their sum. ``positivity``: the trace over the sum of moduli, in [-1, 1]; None, with a ``reason``, if
+    that sum may be 0. ``error``, an estimate: how far positivity moved, at most, when the matrices that it is
+    computed from were perturbed by the size of rounding errors: more if the circuit is defective, or nearly so.
     """
 
     values: npt.NDArray[np.complex128]
@@ -40,9 +40,9 @@ class Spectrum:
 
 
 def spectrum(found: Factored) -> Spectrum:
-    """By the small product: what is not 0 in the spectrum of ``A B`` is that of ``B A``.
+    """By the small product: the nonzero spectrum of ``A B`` is that of ``B A``.
 
-    Complex ones come in pairs, so that their sum is the trace, which is real. Source: paper, "Working with Low-Rank
+    Complex ones come in pairs, so their sum is the trace, which is real. Source: paper, "Working with Low-Rank
     Matrices" and "Detecting Copying Behavior"; the estimate of the error is an own derivation.
 
     >>> left, right = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), np.array([[0.0, -2.0], [2.0, 0.0], [0.0, 0.0]])
@@ -77,7 +77,7 @@ def spectrum(found: Factored) -> Spectrum:
 
 
 def _sorted(values: npt.NDArray[Any]) -> npt.NDArray[np.complex128]:
-    """The largest modulus first; of a pair the one with positive imaginary part."""
+    """The largest modulus first; of a pair, the one with positive imaginary part first."""
     found = values.astype(np.complex128)
     order = np.lexsort((-found.imag, -found.real, -np.round(np.abs(found), 12)))
     return np.asarray(found[order])
@@ -87,9 +87,9 @@ def _sorted(values: npt.NDArray[Any]) -> npt.NDArray[np.complex128]:
 @final
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Singular values ``start`` to ``stop - 1`` that rounding does not tell apart; of one value its direction is known.
+    """Singular values ``start`` to ``stop - 1`` that rounding cannot tell apart; a single one has a known direction.
 
-    ``kind``: ``"single"``, ``"degenerate"`` (several that agree) or ``"null"`` (not told from 0).
+    ``kind``: ``"single"``, ``"degenerate"`` (several that agree) or ``"null"`` (may be 0).
     """
 
     start: int
@@ -104,8 +104,8 @@ class Block:
 class SingularValues:
     """The singular values of a circuit, the largest first, and their directions, block by block.
 
-    ``values``: as many as the circuit is narrow; the others are 0. ``rank``: how many are told from 0. ``blocks``: what
-    agrees so nearly that rounding may turn its directions by more than 1e-6 is one block.
+    ``values``: as many as the narrowest dimension; the others are 0. ``rank``: how many cannot be 0. ``blocks``: values
+    so close that rounding may rotate their directions by more than 1e-6 are one block.
     """
 
     values: Array
@@ -126,7 +126,7 @@ class SingularValues:
     def direction(self, i: int) -> tuple[Array, Array]:
         """The left and the right direction of a single singular value, ``[rows]`` and ``[columns]``, unit vectors.
 
-        Their signs may be changed together. ValueError where it is in a block of several, or not told from 0: no
+        Their signs may be changed together. Raises ValueError if it is in a block of several, or may be 0: then no
         direction inside is a property of the circuit.
         """
         block = self.block(i)
@@ -138,8 +138,8 @@ class SingularValues:
     def subspace(self, i: int) -> tuple[Array, Array]:
         """Orthonormal bases of the left and right directions of the block of singular value ``i``.
 
-        ``[rows, m]`` and ``[columns, m]``; the basis inside is arbitrary (both turn together), what it spans is not.
-        ValueError for null directions, of which there are more than these.
+        ``[rows, m]`` and ``[columns, m]``; the basis inside is arbitrary (both rotate together), its span is not.
+        Raises ValueError for null directions, of which there are more than these.
         """
         block = self.block(i)
         if block.kind == "null":
@@ -154,12 +154,12 @@ class SingularValues:
 def _no_direction(i: int, block: Block) -> str:
     if block.kind == "null":
         return (
-            f"singular value {i} is not told from 0 ({block.largest:.2g} at most): its directions are null directions, "
-            "of which any mixture is one"
+            f"singular value {i} may be 0 ({block.largest:.2g} at most): its directions are null directions, "
+            "and so is any combination of them"
         )
     return (
-        f"singular values {block.start} to {block.stop - 1} ({block.largest:.4g} to {block.smallest:.4g}) are too near "
-        f"to each other for rounding to tell their directions apart, so number {i} alone has none: subspace gives what "
+        f"singular values {block.start} to {block.stop - 1} ({block.largest:.4g} to {block.smallest:.4g}) are too "
+        f"close to tell their directions apart under rounding, so number {i} alone has none: subspace gives the space "
         "they span together"
     )
 
@@ -167,7 +167,7 @@ def _no_direction(i: int, block: Block) -> str:
 def singular_values(found: Factored) -> SingularValues:
     """By QR of the thin matrices and the singular values of the small product of their triangles.
 
-    Source: paper, "Working with Low-Rank Matrices"; which directions are told apart is an own derivation.
+    Source: paper, "Working with Low-Rank Matrices"; which directions are distinguishable is an own derivation.
 
     >>> thin = np.diag([2.0, 1.0, 1.0, 0.0])
     >>> [(b.start, b.stop, b.kind) for b in singular_values(Factored(thin, None, np.eye(4), 1.0)).blocks]
@@ -185,7 +185,7 @@ def singular_values(found: Factored) -> SingularValues:
 
 
 def _blocks(values: Array, noise: float, more: bool) -> tuple[Block, ...]:
-    """Neighbours nearer than rounding allows to tell apart, together; ``more``: there are zeros beyond these."""
+    """Adjacent values too close to tell apart, in groups; ``more``: there are zeros beyond these."""
     apart, found, start = noise / _MOVED, list[Block](), 0
     null = more or bool(len(values) and values[-1] <= noise)
     ends = np.append(values[1:], 0.0 if null else -np.inf)

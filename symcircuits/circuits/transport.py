@@ -1,7 +1,7 @@
-"""Where a term looks and what it carries: selection and transport, which multiply to it; and weighted patterns.
+"""Where a term looks and what it carries: selection and transport, whose product it is; and weighted patterns.
 
 A term of the logits or the stream is ``S T``: the selection ``S [n, n]``, a pattern or a product of patterns (with
-the ``D`` of norms), and the transport ``T [n, width]``, what is written where all of ``S`` is on one token. So the
+the ``D`` of norms), and the transport ``T [n, width]``, its output if all of ``S`` is on one token. So the
 effect of token j on query i is ``S_ij T_j``, on every output. Source: paper, "Path Expansion" (``A ⊗ W``: which token,
 and what).
 """
@@ -31,7 +31,7 @@ __all__ = ["NOT_INVARIANT", "DirectEffects", "Transport", "transport", "weighted
 Array = npt.NDArray[Any]
 _CONTEXT: Final = ("context", "normed_context")
 
-# of each weighting: under which changes of the weights, that leave the model as it is, the numbers do not stay
+# for each weighting: the changes of the weights that change the numbers although the model stays the same
 NOT_INVARIANT: Final = {
     "value": "bases inside the head (W_V -> G W_V, W_O -> W_O G^-1) and of the stream, GL(d_model)",
     "output": "bases of the stream, GL(d_model); rotations of it leave the lengths as they are",
@@ -56,19 +56,19 @@ class Transport(Shown):
         return np.asarray(self.selection @ self.transport)
 
     def at(self, query: int, key: int) -> Array:
-        """What the token at ``key`` does to every output at ``query``, ``[..., width]``."""
+        """The effect of the token at ``key`` on every output at ``query``, ``[..., width]``."""
         n = self.selection.shape[-1]
         i, j = place("query", query, n), place("key", key, n)
         return np.asarray(self.selection[..., i, j, None] * self.transport[..., j, :])
 
     def by_source(self, query: int) -> Array:
-        """The term at a query, split over source tokens, ``[..., n, width]``: they add up to it."""
+        """The term at a query, split by source token, ``[..., n, width]``: the parts add up to it."""
         i = place("query", query, self.selection.shape[-1])
         return np.asarray(self.selection[..., i, :, None] * self.transport)
 
 
 def transport(values: Values, term: Term) -> Transport:
-    """The work of :meth:`symcircuits.values.evaluate.Values.transport`."""
+    """The implementation of :meth:`symcircuits.values.evaluate.Values.transport`."""
     need("transport", term, Term)
     if term.readout != values.expansion.readout:
         raise ValueError(f"{term!r} is not a term of {values.expansion.target} of [{values.expansion.architecture}]")
@@ -99,14 +99,14 @@ def _of_tokens(factor: Factor) -> bool:
 def weighted_pattern(
     values: Values, head: str | tuple[int, int], by: str = "effect", of: Measure | None = None
 ) -> Array:
-    """The work of :meth:`symcircuits.values.evaluate.Values.weighted_pattern`."""
+    """The implementation of :meth:`symcircuits.values.evaluate.Values.weighted_pattern`."""
     run = values.run
     found = values.expansion.architecture.head(head)
     need("weighted_pattern(of=)", of, Measure, type(None))
     if not isinstance(by, str) or by not in NOT_INVARIANT:
-        raise ValueError(f"patterns are weighted by value, output or effect, not by {brief(by)}")
+        raise ValueError(f"by must be 'value', 'output' or 'effect', not {brief(by)}")
     if of is not None and by != "effect":
-        raise ValueError(f"of={of} has no effect with by={by!r}: lengths are of all outputs")
+        raise ValueError(f"of={of} has no effect with by={by!r}: lengths are over all outputs")
     label = str(found)
     pattern = run.patterns[label]
     if by == "value":
@@ -118,7 +118,7 @@ def weighted_pattern(
 
 
 def written_rows(run: Run, head: str) -> Array:
-    """What a head writes of every token, were all of its pattern on it: ``m W_O v_j``, ``[..., n, d_model]``."""
+    """The output of a head for every token, if all of its pattern were on it: ``m W_O v_j``, ``[..., n, d_model]``."""
     found = run.model.architecture.head(head)
     written, scale = _value_rows(run, found) @ transpose(run.arrays[f"W_O_{found}"]), f"r_L{found.layer}"
     return np.asarray(written * run.arrays[scale] if scale in run.arrays else written)
@@ -133,9 +133,9 @@ def _value_rows(run: Run, head: Head) -> Array:
 
 
 class DirectEffects:
-    """What rows that are written to the last stream do to outputs, directly: norms before the logits held fixed.
+    """The direct effect on outputs of rows written to the last stream: norms before the logits held fixed.
 
-    No more than the outputs that are asked for is read, and their mean over all.
+    Reads only the outputs that are needed, and their mean over all.
     """
 
     def __init__(self, values: Values) -> None:
@@ -153,7 +153,7 @@ class DirectEffects:
         return np.asarray(self.matrices.scaled(self._branch.scales, before @ chosen))
 
     def weights(self, pattern: Array) -> Array:
-        """A pattern, its rows times what the last norm multiplies them with."""
+        """A pattern, with its rows times the scales of the last norm."""
         for factor in reversed(self._branch.left):
             pattern = self.matrices.factor(factor) @ pattern
         return pattern
@@ -170,7 +170,7 @@ def _effects(values: Values, pattern: Array, written: Array, of: Measure) -> Arr
 
 
 def _read(run: Run, layer: int) -> Array:
-    """What the heads of a layer read: the stream, or what comes out of its norm."""
+    """The input of the heads of a layer: the stream, or the output of its norm."""
     if not run.model.architecture.norm:
         return run.streams[layer]
     normed = frozen(run.model.architecture, matrices_of(run), Floats(run.dtype)).normed

@@ -1,4 +1,4 @@
-"""Skip-trigrams of a head: ``source ... destination -> output``, what it looks for and what it then makes likelier."""
+"""Skip-trigrams of a head: ``source ... destination -> output``, what it attends to and what it then makes likelier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_ONCE = 2**22  # entries of a circuit
 
 
 class Trigram(NamedTuple):
-    """Tokens, and what joins them: ``attends``, the score of source and destination less the mean over sources, and
+    """Tokens, and what links them: ``attends``, the score of source and destination less the mean over sources, and
     ``adds``, what the source adds to the output's logit less the mean over outputs.
     """
 
@@ -28,12 +28,12 @@ class Trigram(NamedTuple):
 
 
 def skip_trigrams(model: Model, head: str | tuple[int, int], k: int = 10) -> tuple[Trigram, ...]:
-    """The ``k`` strongest skip-trigrams of a head by its full QK and OV circuits, one for each source token at most.
+    """The ``k`` strongest skip-trigrams of a head by its full QK and OV circuits, at most one for each source token.
 
     ``attends(d, s) = c (S[d, s] - mean_s S[d, s])`` with ``S = W_E.T @ W_QK @ W_E`` and ``c`` the score scale, and
     ``adds(o, s) = F[o, s] - mean_o F[o, s]`` with ``F = W_U @ W_OV @ W_E``; both are positive, and the strongest are
-    those of the largest product. What other terms add is left out: positions, composition, biases, ``1 / sigma``; of
-    rotary positions source and destination are at one place. Raises ValueError where the outputs are not the input
+    those with the largest product. Other terms are left out: positions, composition, biases, ``1 / sigma``; for
+    rotary positions source and destination are at the same place. Raises ValueError if the outputs are not the input
     tokens. Source: paper, "Skip-Trigrams"; centring and rank: own.
 
     >>> import symcircuits as sc

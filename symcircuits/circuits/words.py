@@ -1,7 +1,7 @@
-"""The typed words of circuits: maps on columns, as the paper writes them, of the letters that expansions have.
+"""The typed words of circuits: maps on columns, as in the paper, in the letters of expansions.
 
-A word that is made here has been checked by the rules of products, so a matrix that is transposed where it must not
-be, of another head or of a later layer is refused; numbers and formulas are both made from it.
+Every word made here is checked by the rules of products, so a wrongly transposed matrix, one of another head or one
+of a later layer raises; numbers and formulas are both made from it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD_SPACES: Final = ("ov", "qk", "raw_qk", "scaled_qk", "query", "key")  # the 
 
 
 def norms_dropped(arch: Architecture) -> Architecture:
-    """The same architecture as if it had no norms of the stream: weights read it as they are stored.
+    """The same architecture without norms of the stream: weights read it as stored.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> norms_dropped(attention_only((1,), norm="LN")).norm_labels
@@ -34,7 +34,7 @@ def norms_dropped(arch: Architecture) -> Architecture:
 
 
 def ov_word(arch: Architecture, head: Head) -> tuple[Factor, ...]:
-    """``W_O W_V`` of a head, with centring and gain of the norm that its values read through.
+    """``W_O W_V`` of a head, with centring and gain of the norm before its values.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> [f.text for f in ov_word(attention_only((1,), norm="LN"), Head(0, 0))]
@@ -45,12 +45,12 @@ def ov_word(arch: Architecture, head: Head) -> tuple[Factor, ...]:
 
 
 def half(arch: Architecture, head: Head, side: str) -> tuple[Factor, ...]:
-    """``W_Q^T`` (or ``W_K^T``) of a head as it reads the stream: behind its norm, with the gain of normed queries."""
+    """``W_Q^T`` (or ``W_K^T``) of a head as it reads the stream: after its norm, with the gain of normed queries."""
     return (*norm(arch, arch.norm_label(head.layer), head.layer).right, *_side(arch, head, side))
 
 
 def qk_word(arch: Architecture, head: Head) -> tuple[Factor, ...]:
-    """``W_Q^T W_K`` of a head: with the rotation between, gains of normed queries and keys, and the norm on both sides.
+    """``W_Q^T W_K`` of a head: with the rotation in between, gains of normed queries and keys, the norm on both sides.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> [f.text for f in qk_word(attention_only((1,), "rotary", norm="RMS"), Head(0, 0))]
@@ -72,7 +72,7 @@ def _side(arch: Architecture, head: Head, side: str) -> tuple[Factor, ...]:
 
 
 def start_factor(start: str) -> tuple[Factor, ...]:
-    """What a circuit starts from: ``W_E``, the position table ``P^T``, or nothing where it is the stream itself."""
+    """The start of a circuit: ``W_E``, the position table ``P^T``, or nothing for the stream itself."""
     if start == "embed":
         return (embedding()[1].T,)
     return (_position(Space("model")).T,) if start == "pos" else ()
@@ -96,7 +96,7 @@ def end_factors(arch: Architecture) -> tuple[Factor, ...]:
 
 
 def product_of(*parts: Sequence[Factor]) -> Word:
-    """The checked product of these parts; IllTyped where they do not fit."""
+    """The checked product of these parts; raises IllTyped if they do not fit."""
     return Word(tuple(factor for part in parts for factor in part))
 
 
@@ -116,14 +116,14 @@ def score_left(arch: Architecture, kind: str, later: Head) -> tuple[Factor, ...]
 def score_formula(
     arch: Architecture, kind: str, heads: tuple[Head, Head] | None, notation: Notation = ROW, latex: bool = False
 ) -> str:
-    """A composition score, as text or as LaTeX: of two given heads, or of any, ``h_2`` after ``h_1``.
+    """A composition score, as text or as LaTeX: for two given heads, or for any, ``h_2`` after ``h_1``.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> score_formula(attention_only((1, 1)), "K", None)
     '|W_QK[h_2] @ W_OV[h_1]| / (|W_QK[h_2]| |W_OV[h_1]|)'
     """
     if heads is None:
-        arch = Architecture((1, 1), "rotary" if arch.positions == "rotary" else None)  # what any heads have
+        arch = Architecture((1, 1), "rotary" if arch.positions == "rotary" else None)  # valid for any heads
     later, earlier = heads or (Head(1, 0), Head(0, 0))
     left, right = score_left(arch, kind, later), ov_word(arch, earlier)
 

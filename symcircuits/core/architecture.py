@@ -160,7 +160,7 @@ class Architecture:
         >>> attention_only((H_1, H_2), biases=["b_V"]).at({H_1: 2, H_2: 1}) == attention_only((2, 1), biases=["b_V"])
         True
         """
-        given: list[Any] = list(self.heads)  # what is not a number is SymPy's, and knows how to substitute
+        given: list[Any] = list(self.heads)  # anything but a number is a SymPy object, with subs
         heads = [n if as_whole(n) is not None else n.subs(counts) for n in given]
         for layer, n in enumerate(heads):
             if as_whole(n) is None or n < 0:
@@ -268,7 +268,7 @@ class Architecture:
         several = isinstance(heads, Iterable) and not one
         found = {self.head(h) for h in (heads if several else [heads])}  # type: ignore[arg-type]
         if not found:
-            raise ValueError("give a head, e.g. L0H1, or several; there is none in an empty list")
+            raise ValueError("give one or more heads, e.g. L0H1, not an empty list")
         return tuple(sorted(found))
 
     def attached(self, *found: Reading | Part) -> Architecture:
@@ -563,7 +563,7 @@ def _check_together(positions: str | None, features: Features, layers: frozenset
     if positions == "alibi" and not features["softmax"]:
         raise ValueError("ALiBi needs a softmax: what it adds to scores is not a path term")
     if features["capped"] and not features["softmax"]:
-        raise ValueError("a soft cap on scores needs a softmax, and there is none")
+        raise ValueError("a soft cap on scores needs a softmax, but there is none")
 
 
 def _gains(gains: bool | Iterable[str], plain: Architecture) -> frozenset[str]:

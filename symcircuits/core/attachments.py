@@ -116,7 +116,7 @@ def check_name(name: str) -> str:
     """Raise ValueError, with the reason, if a readout or source cannot have that name.
 
     Any text of at most 40 printing characters is allowed, unless a symbol of the algebra is printed like it; markup
-    is printed as it stands and never interpreted.
+    is printed unchanged and never interpreted.
 
     >>> check_name("feature 12")
     'feature 12'
@@ -131,7 +131,7 @@ def check_name(name: str) -> str:
         raise ValueError(f"{name!r} cannot be the name of a readout or source: {like or name} has that name already")
     if re.fullmatch(_LABELLED, name):
         raise ValueError(
-            f"{name!r} cannot be the name of a readout or source: it ends like a label, so that it would be read as a "
+            f"{name!r} cannot be the name of a readout or source: it ends like a label, and would be read as a "
             "symbol of that head, layer or norm"
         )
     return name

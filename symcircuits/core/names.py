@@ -1,11 +1,11 @@
 """User-supplied names: printed in text, LaTeX and HTML as text, never as markup.
 
 A name of letters and digits, with one subscript after ``_``, is set as mathematics; Greek letters may be spelled out
-(``Omega``). Every other name is shown character by character, so that no character of it can mean anything to LaTeX.
+(``Omega``). Every other name is shown character by character, so no character of it can mean anything to LaTeX.
 The LaTeX is ASCII, and needs no package but amsmath.
 
-Symbols that are not matrices can be renamed too: the keys of ``OTHER`` are accepted beside the symbols of matrices in
-``Notation(symbols=)`` and ``--symbol``. ``L0H1`` is how the second head of the first layer is written, ``T`` how a
+Symbols that are not matrices can be renamed too: the keys of ``OTHER`` are accepted, besides the symbols of matrices,
+in ``Notation(symbols=)`` and ``--symbol``. ``L0H1`` is how the second head of the first layer is written, ``T`` how a
 transpose is marked in LaTeX.
 """
 

@@ -2,7 +2,7 @@
 
 A path is a source and the heads it goes through. Order of paths, stable across versions: by number of heads,
 then heads as (layer, index) tuples, then source. Paths are weighted by their :class:`~symcircuits.core.walk.Mark`
-(weight 0: left out), so that one ranking serves every selection.
+(weight 0: left out), so one ranking serves every selection.
 """
 
 from __future__ import annotations

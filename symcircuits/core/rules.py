@@ -90,8 +90,8 @@ def score_sides(word: Word) -> tuple[Word, Word]:
     query, key = factors[cut - 1], factors[cut]
     if query.col.reader:
         raise IllTyped(
-            f"query and key are swapped: {query.text} stands left of {key.text}, which makes W_QK transposed. "
-            "Rule 3 (scores): the query side stands on the left, the key side on the right.",
+            f"query and key are swapped: {query.text} is left of {key.text}, which makes W_QK transposed. "
+            "Rule 3 (scores): the query side is on the left, the key side on the right.",
             3, query.text, key.text,
         )  # fmt: skip
     turns = [(i, f) for i, f in enumerate(word.factors) if f.symbol.glyph == "R"]
@@ -99,7 +99,7 @@ def score_sides(word: Word) -> tuple[Word, Word]:
     if any(i != cut or f.symbol.label != owner for i, f in turns):
         turn = turns[-1][1]
         raise IllTyped(
-            f"{turn.text} does not stand where the queries of {owner} meet keys. Rule 3 (scores): rotary "
+            f"{turn.text} is not where the queries of {owner} meet keys. Rule 3 (scores): rotary "
             "positions turn a head's queries and keys once, R between W_Q.T and W_K.", 3, query.text, turn.text,
         )  # fmt: skip
     return Word(factors[:cut]), Word(transpose(factors[cut:]))
@@ -144,10 +144,10 @@ def check_finished(
         if word.col.space.kind == "readout" and reader.kind == "model" and word.row.space.kind != "context":
             raise IllTyped(
                 f"{word.text} is not a finished word: it starts with {word.fused[0].text}, a norm, but "
-                f"{word.factors[-1].text} reads the stream as it stands. Rule 2 (words): L X R.", 2, word.fused[0].text,
+                f"{word.factors[-1].text} reads without a norm. Rule 2 (words): L X R.", 2, word.fused[0].text,
             )  # fmt: skip
         if scales:
-            raise IllTyped(f"{word.text}: a score scale stands before a word that is not a score. Rule 3 (scores).", 3)
+            raise IllTyped(f"{word.text}: a score scale precedes a word that is not a score. Rule 3 (scores).", 3)
         return word
     query, key = score_sides(word)
     _check_sides(query.factors, "query")
@@ -162,10 +162,10 @@ def check_finished(
     wanted = None if scaled is None else ((owner,) if scaled else ())
     if scales not in (((), (owner,)) if wanted is None else (wanted,)):
         seen = " * ".join(f"scale[{s}]" for s in scales) or "no scale"
-        expected = "once, scale[" + owner + "]" if scaled or scaled is None else "nowhere (this architecture has none)"
+        expected = "not occur (this architecture has none)" if scaled is False else f"occur once, scale[{owner}]"
         raise IllTyped(
-            f"{word.text} carries {seen}; the score scale of {owner} stands {expected}. "
-            "Rule 3 (scores): one scalar scale a head, applied once.", 3, seen,
+            f"{word.text} carries {seen}; the score scale of {owner} must {expected}. "
+            "Rule 3 (scores): one scalar scale per head, applied once.", 3, seen,
         )  # fmt: skip
     return word
 

@@ -88,7 +88,7 @@ LETTERS: Final[dict[str, Letter]] = {
     ),
     "rest": Letter(
         latex=r"\mathrm{rest}", axes=("token", "model"), label="layer",
-        meaning="what is left of the stream, or of what the MLP writes",
+        meaning="the rest of the stream, or of the MLP's output",
         of_tokens=True, always=False,
     ),
     "b_N": Letter(latex="b_N", axes=("model", "one"), label="norm", flips=True, always=False),

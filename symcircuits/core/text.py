@@ -123,7 +123,7 @@ def _hint(given: Any, wanted: list[str]) -> str:
             return "give model.run(tokens)"
         if said == "Expansion" and "Values" in wanted:
             return "give evaluate(expansion, run)"
-        alone = "Tensors have arrays alone" if said == "Tensors" and "Run" in wanted else ""
+        alone = "Tensors have arrays only" if said == "Tensors" and "Run" in wanted else ""
         return "give its .model" if said == "Run" and "Model" in wanted else alone
     if own and said == "Architecture" and "Model" in wanted:
         return "random_model(architecture) makes one of random weights"

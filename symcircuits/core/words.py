@@ -161,7 +161,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Factor:
-    """A symbol, transposed or not, as it stands in a word."""
+    """A symbol, transposed or not, as it occurs in a word."""
 
     symbol: Symbol
     transposed: bool = False
@@ -231,11 +231,11 @@ def contraction_fault(left: Index, right: Index) -> str:
         return f"a reader of the {reader.space} cannot read a vector of the {vector.space}"
     if vector.point is not None and reader.point is not None and vector.point > reader.point:
         return (
-            f"what reads at point {reader.point} of the stream cannot read what is written at point "
-            f"{vector.point} (are the layers in reverse, or of one layer?)"
+            f"a reader at point {reader.point} of the stream cannot read what is written at point "
+            f"{vector.point} (are the layers reversed, or the same?)"
         )
     if vector.mlp and reader.mlp and vector.point is not None and vector.point == reader.point:
-        return f"what the MLP before point {reader.point} of the stream reads is not yet what it writes there"
+        return f"the MLP before point {reader.point} of the stream cannot read its own output"
     return ""
 
 

@@ -33,17 +33,17 @@ LAYOUTS: tuple[Layout, ...] = (BRIDGE, TRANSFORMERLENS, GPT2, NEOX, LLAMA)
 
 
 def load(path: str | os.PathLike[str] | Any) -> Model:
-    """Load a model from a folder, from its weight file with ``config.json`` beside it, or from a live model.
+    """Load a model from a folder, from its weight file with ``config.json`` next to it, or from a live model.
 
     The folder holds ``config.json`` and one of ``model.safetensors``, ``model.npz``, ``model.safetensors.index.json``
     with its shards, or (read by torch, extra ``torch``) ``pytorch_model.bin``, ``model.pt``; the layouts are those of
     ``LAYOUTS``. A live model is anything with ``state_dict()`` and ``cfg``, such as a HookedTransformer or a
     TransformerBridge of TransformerLens, or with ``config``, such as a GPT2LMHeadModel of transformers; its weights are
-    copied. A model of Hugging Face, and a bridge around one (see :mod:`symcircuits.loaders.wrapped`), is run on a few
-    tokens, to check what was read. ``~`` is the home folder. Raises
-    ValueError that names the file and what is wrong (missing, truncated or foreign files, weights that are missing,
-    unknown, of the wrong shape or not finite, a config that contradicts the weights), and its subclass
-    :class:`Unsupported` for a model that needs what is not built, by name.
+    copied. A model of Hugging Face, and a bridge around one (see :mod:`symcircuits.loaders.wrapped`), is also run on a
+    few tokens, as a check of what was read. ``~`` is the home folder. Raises
+    ValueError, naming the file and the fault (missing, truncated or foreign files; weights that are missing,
+    unknown, of the wrong shape or not finite; a config that contradicts the weights), and its subclass
+    :class:`Unsupported`, naming the features, for a model with unsupported features.
 
     >>> load("no/such/model")
     Traceback (most recent call last):
@@ -97,17 +97,17 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
 
 
 def from_cache(live: Any, cache: Any, tokens: Any) -> Tensors:
-    """The weights of a live model and the activations that its hooks recorded, as the tensors that they are.
+    """The weights of a live model and the activations that its hooks recorded, as its own tensors, uncopied.
 
-    ``live``: a HookedTransformer, or a bridge of TransformerLens 4; ``cache``: what ``run_with_cache(tokens)`` gives,
-    with ``hook_pattern``, of norms ``hook_scale``, of MLPs ``hook_mlp_out``, and the last ``hook_resid_post``; tokens
-    ``[n]`` go with a batch of one row too. Nothing is moved but copies by which model and cache are read and checked;
-    derivatives go to the weights. Norms and MLP outputs are held at what was recorded, positions at ``hook_pos_embed``
-    (which padding moves), masks are those of ``hook_attn_scores``. Raises ValueError on what :func:`load` refuses, on a
-    cache that lacks something, where a weight is not stored as the terms need it, and where the terms do not add up to
-    what the cache holds (see :func:`~symcircuits.loaders.cache_checks.check_computed`): other tokens, an output or a
-    stream that a hook changed; :class:`Unsupported` for normed queries and keys. The model's ``architecture`` is that
-    of the tensors.
+    ``live``: a HookedTransformer, or a bridge of TransformerLens 4; ``cache``: the result of
+    ``run_with_cache(tokens)``, with ``hook_pattern``, ``hook_scale`` of norms, ``hook_mlp_out`` of MLPs, and the last
+    ``hook_resid_post``; tokens ``[n]`` also go with a batch of one row. Only copies, for reading and checking, leave
+    the device; gradients reach the weights. Norms and MLP outputs are held at their recorded values, positions at
+    ``hook_pos_embed`` (which padding moves); masks come from ``hook_attn_scores``. Raises ValueError on what
+    :func:`load` rejects, if the cache lacks something, if a weight is not stored in the form the terms need, and if the
+    terms do not add up to the cache (see :func:`~symcircuits.loaders.cache_checks.check_computed`): other tokens, an
+    output or a stream that a hook changed; :class:`Unsupported` for normed queries and keys. The model's
+    ``architecture`` is that of the tensors.
 
     >>> from types import SimpleNamespace
     >>> import numpy as np
@@ -133,7 +133,7 @@ def _read(found: Stored, config: Mapping[str, Any], name: str) -> Model:
     if inner is not None:
         what = "the inner names of a bridge"
         raise Unsupported(
-            f"{inner} is one of {what}, which hold its weights several times; load the live bridge (load(bridge)), or "
+            f"{inner} is one of {what}, which holds its weights several times; load the live bridge (load(bridge)), or "
             "the files of the model inside it in its own layout",
             (what,),
         )

@@ -1,4 +1,4 @@
-"""Whether the config and the weights of TransformerLens's layout tell of the same features; refused by name if not."""
+"""Checks that the config and the weights of TransformerLens's layout have the same features; raises if not."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from symcircuits.loaders.config import Config
 
 __all__ = ["Features", "check_biases", "features_of"]
 
-# Of these kinds a file may have none; where it has some, it has them in every layer.
+# A file may have none of these kinds; if it has one, every layer has it.
 _ATTENTION_BIASES = ("attn.b_Q", "attn.b_K", "attn.b_V", "attn._b_K", "attn._b_V")
 _LAYER_BIASES = ("attn.b_O", "ln1.b", "ln2.b", "mlp.b_in", "mlp.b_out", "mlp.W_gate")
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the config and the weights agree on: heads of each layer, key/value heads where they are grouped, ..."""
+    """Features on which the config and the weights agree: heads of each layer, key/value heads if grouped, ..."""
 
     counts: tuple[int, ...]
     groups: tuple[int, ...] | None
@@ -32,7 +32,7 @@ class Features:
 
 
 def features_of(config: Config, weights: Mapping[str, Array]) -> Features:
-    """The features, or ValueError that names one of which the config says another thing than the weights."""
+    """The features; raises ValueError, naming one, if the config contradicts the weights."""
     counts = _head_counts(config, weights)
     norm, gain = _norm(config, weights)
     mlps = _mlps(config, weights)
@@ -55,7 +55,7 @@ def features_of(config: Config, weights: Mapping[str, Array]) -> Features:
 
 
 def _qk_norm(config: Config, weights: Mapping[str, Array]) -> bool:
-    """Whether heads norm their queries and keys."""
+    """Whether heads apply a norm to their queries and keys."""
     there, said = _first(r"\.attn\.[qk]_norm\.", weights), config.flag("use_qk_norm", False)
     if there and not said:
         shown = config.shown("use_qk_norm")
@@ -66,7 +66,7 @@ def _qk_norm(config: Config, weights: Mapping[str, Array]) -> bool:
 
 
 def _head_counts(config: Config, weights: Mapping[str, Array]) -> tuple[int, ...]:
-    """Heads of each layer: as the config says, where it does, else as the shapes say."""
+    """Heads of each layer: from the config if given there, else from the shapes."""
     layers = {int(found[1]) for n in weights if (found := re.match(r"blocks\.(\d+)\.", n))}
     n_layers = config.size("n_layers", 0)
     if n_layers is None:
@@ -79,7 +79,7 @@ def _head_counts(config: Config, weights: Mapping[str, Array]) -> tuple[int, ...
     if said is not None:
         return said
     queries = [weights.get(f"blocks.{layer}.attn.W_Q") for layer in range(n_layers)]
-    return tuple(1 if w is None or w.ndim != 3 else len(w) for w in queries)  # 1: it is missed or refused later
+    return tuple(1 if w is None or w.ndim != 3 else len(w) for w in queries)  # 1: the weight is reported later
 
 
 def _first(pattern: str, names: Iterable[str]) -> str:
@@ -106,7 +106,7 @@ def _norm(config: Config, weights: Mapping[str, Array]) -> tuple[str | None, boo
 
 
 def _mlps(config: Config, weights: Mapping[str, Array]) -> bool:
-    """Whether there are MLPs; where the config does not say, as the weights have it."""
+    """Whether there are MLPs; by the weights, if the config does not say."""
     there, said = _first(r"\.mlp\.", weights), config.values.get("attn_only")
     if config.flag("attn_only", False) and there:
         raise ValueError(f"attn_only is true, but there is a {there}; set it to false, or remove the MLPs")
@@ -126,7 +126,7 @@ def _gated(config: Config, weights: Mapping[str, Array]) -> bool:
 
 
 def _groups(config: Config, weights: Mapping[str, Array], counts: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Key/value heads of each layer, where the config says them and they are fewer than the heads."""
+    """Key/value heads of each layer, if the config gives a number and it is smaller than that of the heads."""
     count, there = config.size("n_key_value_heads", 1), _first(r"\._[Wb]_[KV]$", weights)
     if count is None:
         if there:
@@ -153,7 +153,7 @@ def _check_positions(config: Config, weights: Mapping[str, Array]) -> None:
 
 
 def check_biases(weights: Mapping[str, Array], counts: tuple[int, ...]) -> None:
-    """A kind of bias is in every layer that can have it or in none; else some are missing: ValueError."""
+    """Raise ValueError if a kind of bias is in some of the layers that can have it, and not in others."""
     for kind in (*_ATTENTION_BIASES, *_LAYER_BIASES):
         names = [f"blocks.{layer}.{kind}" for layer, n in enumerate(counts) if n or kind in _LAYER_BIASES]
         missing = [name for name in names if name not in weights]

@@ -1,8 +1,8 @@
-"""NumPy's ``.npy`` and ``.npz`` files and other archives of arrays: nothing that they say is believed unchecked.
+"""NumPy's ``.npy`` and ``.npz`` files and other archives of arrays: everything they say is verified before use.
 
-Memory: an array is made only where the file has the bytes for it. An archive unpacks to ``FREE_SIZE`` bytes, or to
-``MOST_RATIO`` times its own size where that is more, and never to more than is free. The CRC-32 of every record in an
-archive is compared, every name stands there once.
+Memory: an array is allocated only if the file has the bytes for it. An archive unpacks to ``FREE_SIZE`` bytes, or to
+``MOST_RATIO`` times its own size if that is more, and never to more than the free memory. The CRC-32 of every record
+in an archive is compared, and names must be unique.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FREE_SIZE: Final = 2**28
 MOST_RATIO: Final = 32
 MOST_HEADER: Final = 10_000  # bytes, as in NumPy
 MOST_AXES: Final = 32
-_FOLDER: Final = 0x10  # among the attributes of a record
+_FOLDER: Final = 0x10  # in the attributes of a record
 _CHUNK: Final = 2**20
 _NUMBERS: Final = re.compile(r"[<>|=]?[?biufcSU][0-9]{0,9}")
 _LONG: Final = re.compile(r"(?<=[0-9])L(?=[,)])")  # how Python 2 marked a size
@@ -37,9 +37,9 @@ _BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, Overfl
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """The arrays of an ``.npz`` file by name; ValueError says what is wrong with it, and OSError that it is not read.
+    """The arrays of an ``.npz`` file by name; raises ValueError if it is invalid, OSError if it cannot be read.
 
-    Names, sizes and headers of all are looked at before the first is unpacked.
+    Names, sizes and headers of all arrays are checked before the first is unpacked.
     """
     found: dict[str, Array] = {}
     with _said(), zipfile.ZipFile(path) as packed:
@@ -52,14 +52,14 @@ def read_npz(path: Path) -> dict[str, Array]:
         for name, info in members.items():
             with _said(name), packed.open(info) as file:
                 found[name] = read_npy(file, info.file_size, exact=True)
-                file.read()  # at its end the CRC-32 is compared
+                file.read()  # reading to the end compares the CRC-32
     return found
 
 
 def check_records(path: Path) -> bool:
-    """Read every record of a zip archive and compare its CRC-32; False where the file is not an archive.
+    """Read every record of a zip archive and compare its CRC-32; returns False if the file is not an archive.
 
-    Raises ValueError that names the record at fault.
+    Raises ValueError, naming the faulty record.
     """
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
@@ -73,7 +73,7 @@ def check_records(path: Path) -> bool:
 
 
 def check_size(needed: int, size: int) -> None:
-    """ValueError where a file of ``size`` bytes unpacks to more than is allowed, or to more than is free."""
+    """Raise ValueError if a file of ``size`` bytes unpacks to more than is allowed, or to more than is free."""
     if needed > max(FREE_SIZE, MOST_RATIO * size):
         raise ValueError(
             f"it unpacks to {needed:,} bytes, which is more than {MOST_RATIO} times its size ({size:,} bytes); "
@@ -85,7 +85,7 @@ def check_size(needed: int, size: int) -> None:
 
 
 def read_npy(file: IO[bytes], size: int, exact: bool = False) -> Array:
-    """The array in a ``.npy`` file of ``size`` bytes; ``exact``: nothing may follow it. ValueError where it is none."""
+    """The array in a ``.npy`` file of ``size`` bytes; ``exact``: nothing may follow it. ValueError if it is invalid."""
     shape, fortran, dtype = _header(file, size, exact)
     if not exact:
         check_size(math.prod(shape) * dtype.itemsize, size)
@@ -103,9 +103,9 @@ def read_npy(file: IO[bytes], size: int, exact: bool = False) -> Array:
     return array.reshape(shape[::-1]).transpose() if fortran else array.reshape(shape)
 
 
-# ------------------------------------------------------------------------------------------------ what they say
+# ------------------------------------------------------------------------------------------------ headers
 def _header(file: IO[bytes], size: int, exact: bool) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type that a header promises, and that the bytes behind it are as many; it stands behind it."""
+    """Shape, order and type in a header, once the file has that many bytes; the file is then at the data."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY":
         raise ValueError("it is not a .npy file")
@@ -142,24 +142,24 @@ def _promised(text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     except (TypeError, ValueError):
         dtype = None
     if dtype is None or not dtype.itemsize:
-        raise ValueError(f"its header names a type that is not of numbers or text: {str(descr)[:40]!r}")
+        raise ValueError(f"the type in its header is neither a number nor text: {str(descr)[:40]!r}")
     return shape, fortran, dtype
 
 
 def _checked(packed: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
-    """The records of an archive, none of which is unpacked yet."""
+    """The records of an archive, without unpacking any."""
     records, seen = packed.infolist(), set[str]()
     for info in records:
         if info.filename in seen:
             raise ValueError(f"{info.filename.removesuffix('.npy')} appears twice")
         seen.add(info.filename)
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"{info.filename} is compressed in a way that is not read")
-        if info.external_attr & _FOLDER:  # torch then reads nothing and leaves the memory as it was
+            raise ValueError(f"{info.filename} uses an unsupported compression")
+        if info.external_attr & _FOLDER:  # torch then reads nothing and leaves the memory uninitialised
             raise ValueError(f"{info.filename} is marked as a folder")
         if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
             raise ValueError(f"{info.filename} has two sizes, {info.compress_size:,} and {info.file_size:,} bytes")
-        if info.comment:  # no writer of arrays writes one; a damaged length of it would hide the records behind
+        if info.comment:  # no writer of arrays writes one; a damaged length would hide the records after it
             raise ValueError(f"{info.filename} has a comment")
     check_size(sum(info.file_size for info in records), size)
     return records
@@ -167,7 +167,7 @@ def _checked(packed: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
 
 @contextmanager
 def _said(name: str = "") -> Iterator[None]:
-    """What the readers of archives raise as ValueError, with the name of the record."""
+    """A context in which errors of the readers of archives become ValueErrors with the name of the record."""
     try:
         yield
     except (ValueError, *_BROKEN) as fault:

@@ -1,4 +1,4 @@
-"""From weights in the paper's shapes to a model: biases of zeros are not sources, and what was assumed is noted."""
+"""From weights in the paper's shapes to a model: zero biases are not sources, and assumptions are noted."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def assemble(
     dtypes: Sequence[str] = (),
     multipliers: Mapping[str, float] | None = None,
 ) -> Model:
-    """The model with these weights (by argument name), whose biases are those of ``paper`` that are not all zero.
+    """The model with these weights (by argument name); its biases are those of ``paper`` that are not all zero.
 
-    ``described`` is the architecture without its biases, and without its ``multipliers``: those that are not 1.
+    ``described`` is the architecture without its biases and without ``multipliers``, those other than 1.
     """
     numbers = {m: value for m, value in (multipliers or {}).items() if value != 1}
     possible = possible_biases(described)
@@ -58,7 +58,7 @@ def assemble(
 
 
 def mask_note(buffers: Mapping[str, Array], windows: Sequence[int | None] = ()) -> list[str]:
-    """Which masks in a file are not those of the causal model that is read from it, and how a run takes them."""
+    """Notes on masks in a file that differ from the causal mask of the model, and how to give one to a run."""
     odd = []
     for name, array in buffers.items():
         layer = re.search(r"\.(\d+)\.(attn|attention)\.(mask|bias)$", f".{name}")
@@ -77,7 +77,7 @@ def mask_note(buffers: Mapping[str, Array], windows: Sequence[int | None] = ()) 
 
 
 def dropped_note(dropped: Sequence[str]) -> list[str]:
-    """Which names of a file were no weights: masks and the like."""
+    """A note on names in a file that are not weights: masks and other buffers."""
     more = f" and {len(dropped) - 4} more" if len(dropped) > 4 else ""
     return (
         [f"buffers that are not weights were dropped: {', '.join(map(visible, dropped[:4]))}{more}"] if dropped else []
@@ -85,7 +85,7 @@ def dropped_note(dropped: Sequence[str]) -> list[str]:
 
 
 def half_precision_note(dtypes: Sequence[str]) -> list[str]:
-    """What is done about weights of two bytes a number."""
+    """A note on weights stored in two bytes per number."""
     half = [t for t in dtypes if t in ("float16", "bfloat16")]
     return (
         [f"weights stored as {' and '.join(half)} were read exactly and are computed with in float64"] if half else []
@@ -97,7 +97,7 @@ def _kind(bias: str) -> str:
 
 
 def _absent_notes(there: Sequence[str], possible: Sequence[str], gated: bool) -> list[str]:
-    """Which kinds of bias the file has not, where it has others (those inside a gated MLP are rarely there)."""
+    """A note on the kinds of bias that the file lacks, if it has others (a gated MLP rarely has any inside)."""
     inside = ("b_in", "b_gate") if gated else ("b_gate",)
     kinds = [kind for kind in dict.fromkeys(map(_kind, possible)) if kind not in inside]
     absent = [kind for kind in kinds if kind not in set(map(_kind, there))]

@@ -1,9 +1,9 @@
 """The layout of TransformerLens 4 (a native TransformerBridge): linear layers, with the config keys of TransformerLens.
 
 ``embed.weight [d_vocab, d_model]``, ``pos_embed.weight``, ``blocks.0.attn.q.weight [n_heads d_head, d_model]`` (heads
-one after the other), ``k``, ``v``, ``o.weight [d_model, n_heads d_head]``, ``blocks.0.ln1.weight``, ``mlp.in.weight
+(concatenated), ``k``, ``v``, ``o.weight [d_model, n_heads d_head]``, ``blocks.0.ln1.weight``, ``mlp.in.weight
 [d_mlp, d_model]``, ``mlp.gate``, ``mlp.out``, ``ln_final``, ``unembed.weight [d_vocab_out, d_model]``, each with its
-``bias``. They are brought into the names and shapes of :mod:`~symcircuits.loaders.transformerlens` and read as those.
+``bias``. They are converted to the names and shapes of :mod:`~symcircuits.loaders.transformerlens` and read as those.
 Source: the native model of TransformerLens 4.3.
 """
 
@@ -23,10 +23,10 @@ from symcircuits.model import Model
 
 __all__ = ["BRIDGE", "NATIVE", "renamed"]
 
-NATIVE = "TransformerLensNative"  # what the config of a native bridge has as its architecture
+NATIVE = "TransformerLensNative"  # the architecture in the config of a native bridge
 
 _ENDS = {"embed.weight": "embed.W_E", "pos_embed.weight": "pos_embed.W_pos", "unembed.bias": "unembed.b_U"}
-# What a native model does not look at, whatever its config says of it, and what that is where it is off.
+# Features that a native model ignores, whatever its config says, and the value that turns each off.
 _UNREAD = {
     "use_attn_scale": True, "parallel_attn_mlp": False, "use_local_attn": False,
     "scale_attn_by_inverse_layer_idx": False, "rotary_scaling_factor": None,
@@ -35,13 +35,13 @@ _UNREAD = {
 
 def _recognises(names: Iterable[str]) -> bool:
     listed = list(names)
-    older = any(re.search(r"\.W_[A-Z]", name) for name in listed)  # a file of both is one of the older names
+    older = any(re.search(r"\.W_[A-Z]", name) for name in listed)  # a file with both is one with the older names
     return not older and any(re.search(r"^(embed\.weight|blocks\.\d+\.attn\.q\.weight)$", name) for name in listed)
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     settings = Config(config)
-    check_kinds(settings)  # also of what a native model does not look at
+    check_kinds(settings)  # including the keys that a native model ignores
     _refuse_wrapped(config.get("architecture"))
     heads, shared = settings.size("n_heads", 1), settings.size("n_key_value_heads", 1)
     if heads is None:
@@ -54,18 +54,19 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
         )
     weights: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
+    names: dict[str, str] = {}
     for old, w in stored.weights.items():
         new, array = renamed(old, w, heads, shared or heads)
         if new in weights:
-            raise ValueError(f"the file has {old}, and the same weight under the name {new} too")
-        weights[new], dtypes[new] = array, stored.dtypes[old]
+            raise ValueError(f"the file has the same weight under two names, {names[new]} and {old}")
+        weights[new], dtypes[new], names[new] = array, stored.dtypes[old], old
     said, notes = _as_computed(config)
     model = TRANSFORMERLENS.read(Stored(weights, dtypes), said, name)
     return replace(model, notes=(*model.notes, *notes))
 
 
 def _as_computed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The config of a native model as that computes: what it does not look at is off, rotary pairs are neighbours."""
+    """The config of a native model as it computes: ignored features are off, adjacent entries form rotary pairs."""
     if config.get("architecture") != NATIVE:
         return dict(config), []
     unread = [k for k, off in _UNREAD.items() if config.get(k) not in (None, off)]
@@ -74,11 +75,11 @@ def _as_computed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if config.get("use_attn_scale") is False:
         said["attn_scale"] = None
     shown = [f"{key}, which is {Config(config).shown(key)}" for key in unread]
-    return said, [f"a native model of TransformerLens 4 does not look at {what}" for what in shown]
+    return said, [f"a native model of TransformerLens 4 ignores {what}" for what in shown]
 
 
 def _refuse_wrapped(architecture: Any) -> None:
-    """A bridge around another model has these names too, but stores some weights turned, which names do not tell."""
+    """Raise on a bridge around another model: it has these names too, but stores some weights transposed."""
     if architecture not in (None, NATIVE):
         raise Unsupported(
             f"these are the weights of a bridge around a {architecture}, whose names do not tell how each is stored; "
@@ -88,7 +89,7 @@ def _refuse_wrapped(architecture: Any) -> None:
 
 
 def renamed(name: str, w: Array, heads: int, shared: int) -> tuple[str, Array]:
-    """A weight under TransformerLens's older name and in its shape; what has none stays, and is refused there."""
+    """A weight under TransformerLens's older name and in its shape; one without such a name is unchanged."""
     if name in _ENDS:
         return _ENDS[name], w
     if name == "unembed.weight":

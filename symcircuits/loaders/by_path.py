@@ -1,4 +1,4 @@
-"""A model, or its run on tokens, by the path and digest of its files: what workers are sent in place of arrays."""
+"""A model, or its run on tokens, by the path and digest of its files, to send to workers instead of arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCK = Lock()
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """Where a model lies, and the SHA-256 of what its files hold and of the code of symcircuits that is to read it.
+    """The path of a model, the SHA-256 of its files, and that of the code of symcircuits that is to read it.
 
     >>> ModelFile.at("no/such/model")
     Traceback (most recent call last):
@@ -34,13 +34,13 @@ class ModelFile:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> ModelFile:
-        """Of the files that are there now."""
+        """For the files as they are now."""
         place = model_place(path)
         return cls(str(place.parent.resolve() / place.name), _digest(place), code())
 
     @classmethod
     def of(cls, model: Model) -> ModelFile:
-        """Of a model that is as it lies in a file; ValueError where it is not, or no longer."""
+        """For a model that is unchanged since it was read from its file; raises ValueError otherwise."""
         if not model.path:
             changed = ", without readouts and sources of your own" if model.architecture.attachments else ""
             raise ValueError(
@@ -52,9 +52,9 @@ class ModelFile:
         return cls.at(model.path)
 
     def model(self) -> Model:
-        """The model, read once in each process; OSError where its files are others than they were, or cannot be read.
+        """The model, read once in each process; raises OSError if its files have changed or cannot be read.
 
-        Raises OSError where this is another version of symcircuits.
+        Raises OSError if this is another version of symcircuits.
         """
         if self.code != code():
             raise OSError("a worker has another version of symcircuits than the sender of the work; install the same")
@@ -72,19 +72,19 @@ class RunFile:
 
     @classmethod
     def of(cls, run: Run) -> RunFile:
-        """What is sent in place of a run; ValueError where its model is not as it lies in a file, or no longer."""
+        """What is sent instead of a run; raises ValueError if its model differs from that in its file."""
         file = ModelFile.of(run.model)
         if run.attended is not None:
-            raise ValueError("a run with a mask of its own is not sent to workers in other processes: use threads")
+            raise ValueError("a run with its own mask cannot be sent to workers in other processes: use threads")
         if not run.original:
             raise ValueError(
-                "workers in other processes run the model for themselves, and this run is a changed copy: give a "
+                "workers in other processes run the model themselves, and this run is a modified copy: give a "
                 "number of threads"
             )
         return cls(file, _tuples(run.tokens.tolist()), run.dtype.name)
 
     def run(self) -> Run:
-        """The run; errors as of :meth:`ModelFile.model`."""
+        """The run; raises as :meth:`ModelFile.model`."""
         return _run(self)
 
 
@@ -99,7 +99,7 @@ def _tuples(tokens: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def code() -> str:
-    """SHA-256 of the names and contents of this package's modules: what a version number may not tell apart."""
+    """SHA-256 of the names and contents of this package's modules, which may differ within one version number."""
     folder, total = Path(__file__).parents[1], hashlib.sha256()
     for file in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
         total.update(f"{file.relative_to(folder).as_posix()}\0{file.stat().st_size}\0".encode() + file.read_bytes())
@@ -112,7 +112,7 @@ def _read(path: str, digest: str) -> Model:
     if not place.exists():
         raise OSError(f"{place}: a worker does not find this model; it must lie at the same place for every worker")
     if _digest(place) != digest:
-        raise OSError(f"{place}: these weights are not those that the work began with (the file has changed)")
+        raise OSError(f"{place}: the file has changed since the work started")
     return load(place)
 
 
@@ -133,11 +133,11 @@ def _digests(place: Path) -> dict[str, str]:
 
 
 def digests_of(model: Model) -> dict[str, str]:
-    """SHA-256 of each file of a model, as sha256sum prints it; of one that is not as it lies in a file nothing."""
+    """SHA-256 of each file of a model, as sha256sum prints it; empty for a model that differs from its file."""
     place = Path(model.path)
     try:
         return dict(_digests_once(place, model.stamp)) if model.path and stamp_of(place) == model.stamp else {}
-    except OSError:  # they are gone
+    except OSError:  # the files are gone
         return {}
 
 

@@ -1,4 +1,4 @@
-"""A live model of TransformerLens with the activations of its run, as the tensors that they are."""
+"""A live model of TransformerLens with the activations of a run, as its own tensors."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _INSIDE = (
     "b_out_",
     "gain_M",
     "b_N_M",
-)  # of MLPs, whose output is read
+)  # for MLPs, whose output is read
 
 
 def read_cached(live: Any, model: Model, cache: Any, tokens: Any) -> Tensors:
-    """What :func:`~symcircuits.loaders.from_cache` gives; ``model`` is the live one, loaded."""
+    """The result of :func:`~symcircuits.loaders.from_cache`; ``model`` is the live one, loaded."""
     arch = model.architecture
     if arch.qk_norm:
         what = "normed queries and keys"
@@ -57,20 +57,20 @@ def read_cached(live: Any, model: Model, cache: Any, tokens: Any) -> Tensors:
         name = str(fault).partition(" ")[0]
         if name not in hooks:
             raise
-        raise ValueError(f"{fault} ({name} is made of {hooks[name]} of the cache)") from None
+        raise ValueError(f"{fault} ({name} is made from {hooks[name]} of the cache)") from None
     check_computed(model, found, recorded.numbers, "float32" if runs_in_float32(live) else "")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What a cache has, with the batch axes of the tokens, whose shape is ``rows``."""
+    """The contents of a cache, with the batch axes of the tokens, whose shape is ``rows``."""
 
     cache: Any
     rows: tuple[int, ...]
 
     def get(self, name: str, axes: int, needed: bool = True) -> Any:
-        """The tensor of that name, which has so many axes of its own; of one row the batch axis is as the tokens'."""
+        """The tensor of that name with ``axes`` axes of its own; for one row the batch axis is that of the tokens."""
         try:
             whole = self.cache[name]
         except KeyError:
@@ -89,13 +89,13 @@ class _Recorded:
         return whole[None] if len(shape) == more - 1 and self.rows[:-1] == (1,) else whole
 
     def numbers(self, name: str, axes: int, needed: bool = False) -> Array | None:
-        """The same as NumPy's, in float64, apart from what derivatives go through."""
+        """The same in NumPy, in float64, cut off from gradients."""
         found = self.get(name, axes, needed)
         return None if found is None else as_array(found)[0].astype(np.float64)
 
 
 def _weights(live: Any, model: Model) -> dict[str, Any]:
-    """The weights of the model itself, in the paper's shapes; held to those that were loaded."""
+    """The weights of the model itself, in the paper's shapes, compared with those that were loaded."""
     found = _with_derivatives(live)
     if "embed.W_E" not in found:
         found = older_names(live, found, model.architecture)
@@ -113,16 +113,16 @@ def _weights(live: Any, model: Model) -> dict[str, Any]:
 
 
 def _same(tensor: Array, read: Array) -> bool:
-    """Whether a weight is the one that was read: of Gemma's gains, 1 and what is stored, as its type rounds the sum."""
+    """Whether a weight is the one that was read; for Gemma's gains, 1 plus the stored number, rounded to its type."""
     return np.array_equal(tensor, read) or (
         tensor.shape == read.shape and np.array_equal(tensor, read.astype(tensor.dtype))
     )
 
 
 def _with_derivatives(live: Any) -> dict[str, Any]:
-    """The state dict with the parameters themselves: those of the state dict have no derivatives.
+    """The state dict with the parameters themselves: the state dict's own tensors have no gradients.
 
-    A bridge has its parameters under other names, so they are told by where their numbers lie.
+    A bridge has its parameters under other names, so they are matched by the addresses of their data.
     """
     found, named = dict(live.state_dict()), getattr(live, "named_parameters", None)
     parameters = dict(named()) if callable(named) else {}
@@ -146,14 +146,14 @@ def _activations(recorded: _Recorded, model: Model) -> tuple[dict[str, str], dic
             except IndexError:
                 shape = list(getattr(whole, "shape", []))
                 raise ValueError(
-                    f"{hook} of the cache has shape {shape}, which has no {name}: is it of this model?"
+                    f"{hook} of the cache has shape {shape}, which has no {name}: does it belong to this model?"
                 ) from None
 
     def pattern(whole: Any, name: str) -> Any:
         return whole[..., int(name.rpartition("H")[2]), :, :]
 
     def output(whole: Any, name: str) -> Any:
-        """Without its multiplier, which is in what is recorded."""
+        """Divided by its multiplier, which the recorded values include."""
         factor = model.multipliers.get(f"r[M{name.removeprefix('mlp_L')}]", 1.0)
         return whole if factor == 1 else whole / factor
 
@@ -170,13 +170,13 @@ def _activations(recorded: _Recorded, model: Model) -> tuple[dict[str, str], dic
 
 
 def _of_norm(name: str, array: Any, ring: Namespace) -> Any:
-    """The ``D`` of a model in half precision in its type: norms are computed in float32 there."""
+    """The ``D`` of a model in half precision, in its type: norms are computed in float32 there."""
     half = ring.xp.finfo(ring.dtype).bits == 16
     return ring.xp.astype(array, ring.dtype) if half and name[:2] == "D_" else array
 
 
 def _rotations(model: Model, n: int, ring: Namespace) -> dict[str, Any]:
-    """Rotations, which no cache has. Padding moves all positions of a row alike, which no score sees."""
+    """Rotations, which no cache has. Padding shifts all positions of a row equally, which no score depends on."""
     arch = model.architecture
     if arch.positions != "rotary":
         return {}
@@ -185,7 +185,7 @@ def _rotations(model: Model, n: int, ring: Namespace) -> dict[str, Any]:
 
 
 def _positions(recorded: _Recorded, model: Model) -> dict[str, Any]:
-    """``P`` where the cache says that it is not the first rows of the table, as with padding on the left."""
+    """``P``, if the cache says that it is not the first rows of the table, as with padding on the left."""
     table = model.weights.get("W_pos")
     used = None if table is None else recorded.numbers("hook_pos_embed", 2)
     if table is None or used is None or np.array_equal(used, np.broadcast_to(table[: used.shape[-2]], used.shape)):
@@ -194,9 +194,9 @@ def _positions(recorded: _Recorded, model: Model) -> dict[str, Any]:
 
 
 def _masks(recorded: _Recorded, model: Model) -> Mapping[str, npt.NDArray[np.bool_]]:
-    """Which keys each query attended to, by the scores of the cache; else those of the model, where patterns fit them.
+    """Which keys each query attended to, by the scores of the cache; else the model's mask, if the patterns fit it.
 
-    There is none of a layer whose heads differ in it, or where it cannot be told.
+    A layer whose heads have different masks, or whose mask cannot be determined, gets none.
     """
     arch, settings, found = model.architecture, model.settings, dict[str, npt.NDArray[np.bool_]]()
     for layer in (layer for layer, heads in enumerate(arch.heads) if heads):

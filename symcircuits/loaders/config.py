@@ -1,6 +1,6 @@
-"""The config of TransformerLens: what its keys say, and which of them need what is not built.
+"""The config of TransformerLens: the meaning of its keys, and which of them need unsupported features.
 
-Every key that is not listed here as harmless, or read, is refused: it might change what the model computes.
+Any key that is neither read nor listed here as harmless raises an error: it might change what the model computes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _READ = {
     "attn_scale", "positional_embedding_type", "normalization_type", "attn_only", "n_key_value_heads",
     "attn_scores_soft_cap", "output_logits_soft_cap", "use_local_attn", "window_size", "attn_types", "eps", "act_fn",
     "rotary_dim", "rotary_base", "rotary_adjacent_pairs", "use_qk_norm",
-    "softmax",  # of our own: false where patterns are the masked scores
+    "softmax",  # of this package: false if patterns are the masked scores
     "d_mlp", "gated_mlp", "parallel_attn_mlp", "scale_attn_by_inverse_layer_idx", "uses_rms_norm", "final_rms",
 }  # fmt: skip
 
-# Keys that need what is not built when they are set (true, or a number or list), and what that is.
+# Keys that need an unsupported feature when they are set (true, or a number or list), and that feature.
 _FEATURE_KEYS = {
     "use_normalization_before_and_after": "normalization after each block",
     "post_embedding_ln": "normalization after the embedding",
@@ -61,9 +61,9 @@ _SCALED_ANGLES = (
     "use_NTK_by_parts_rope", "rotary_scaling_factor", "rotary_scaling_type", "rotary_base_local",
     "use_dynamic_ntk_rope", "use_yarn_rope",
 )  # fmt: skip
-# Architectures of which TransformerLens computes something else without any other key that says so.
+# Architectures that TransformerLens computes differently, without any other key that says so.
 _NORMED_AFTER = ("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM")
-# Keys that change nothing in a model without rotation, or nothing at all.
+# Keys that have no effect in a model without rotation, or none at all.
 _HARMLESS = {
     "architecture", "attn_implementation", "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "comment",
     "default_prepend_bos", "description", "device", "dtype", "eps_attr", "from_checkpoint", "init_mode",
@@ -79,7 +79,7 @@ _HARMLESS = {
     "rotary_interleaved_cos_sin",
 }  # fmt: skip
 
-# Weights that need what is not built, by a part of their names.
+# Weights that need an unsupported feature, by a part of their names.
 _FEATURE_WEIGHTS = {
     r"\.ln\d_post\.": "normalization after each block",
     r"^embed\.ln|^ln_embed|^embed_ln": "normalization after the embedding",
@@ -100,7 +100,7 @@ _SIZES = (
     "d_head", "d_mlp", "d_model", "d_vocab", "d_vocab_out", "n_ctx", "n_key_value_heads", "n_layers", "rotary_dim",
     "window_size",
 )  # fmt: skip
-_SHOWN = 80  # characters of a value
+_SHOWN = 80  # characters shown of a value
 _POSITIONS = (None, "standard", "shortformer", "rotary", "alibi")
 
 
@@ -109,9 +109,9 @@ _NORMS = {"LN": ("LN", True), "LNPre": ("LN", False), "RMS": ("RMS", True), "RMS
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A config, read key by key; ValueError names the key, what is allowed and what was seen.
+    """A config, read key by key; ValueError names the key, the allowed values and the value found.
 
-    No key may hold a number that float64 has not, nor one that is not finite, however deep.
+    No key may hold, at any depth, a number that is not finite or too large for float64.
     """
 
     values: Mapping[str, Any]
@@ -123,12 +123,12 @@ class Config:
                 raise ValueError(f"{key} in the config holds {what}: {self.shown(key)}")
 
     def shown(self, key: str) -> str:
-        """The value of a key as it stands in JSON, cut where it is long, or "not given"."""
+        """The value of a key in JSON, shortened if it is long, or "not given"."""
         text = json.dumps(self.values[key], default=lambda v: brief(v)) if key in self.values else "not given"
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
     def size(self, key: str, least: int) -> int | None:
-        """A whole number; None where it is absent, null or -1 (TransformerLens's "not set")."""
+        """A whole number; None if it is absent, null or -1 (TransformerLens's "not set")."""
         value = self.values.get(key)
         if value is None or (type(value) in (int, float) and value == -1):
             return None
@@ -137,14 +137,14 @@ class Config:
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false; the default where it is absent or null."""
+        """True or false; the default if it is absent or null."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, bool):
             raise ValueError(f"{key} in the config must be true or false, not {self.shown(key)}")
         return default if value is None else value
 
     def head_counts(self, n_layers: int) -> tuple[int, ...] | None:
-        """Heads of each layer, from one number or a list with one for each; None where it is not given."""
+        """Heads of each layer, from one number or a list with one for each; None if not given."""
         value = self.values.get("n_heads")
         if not isinstance(value, (list, tuple)):
             size = self.size("n_heads", 0)
@@ -165,10 +165,10 @@ class Config:
 
     @property
     def settings(self) -> Settings:
-        """``eps`` of the norms, the activation ``act_fn`` of the MLPs, rotary positions and soft caps, checked."""
+        """Checked settings: ``eps`` of the norms, activation ``act_fn`` of the MLPs, rotary positions, soft caps."""
         eps = self.values.get("eps")
         if eps is not None and not (is_number(eps) and eps >= 0):
-            raise ValueError(f"eps in the config must be a number from 0 on, not {self.shown('eps')}")
+            raise ValueError(f"eps in the config must be a number, 0 or more, not {self.shown('eps')}")
         activation = self.values.get("act_fn")
         known = isinstance(activation, str) and activation in ACTIVATIONS
         caps = (self.cap("attn_scores_soft_cap"), self.cap("output_logits_soft_cap"))
@@ -179,17 +179,17 @@ class Config:
 
     @property
     def rotary(self) -> Rotary:
-        """How rotary positions turn: ``rotary_dim`` (a whole head if not given), base, which entries pair off."""
+        """The rotation: ``rotary_dim`` (a whole head if not given), base, which entries form pairs."""
         base = self.values.get("rotary_base")
         if base is not None and not (is_number(base) and base > 0):
             raise ValueError(f"rotary_base in the config must be a positive number, not {self.shown('rotary_base')}")
         dim = self.size("rotary_dim", 0)
         if dim is not None and dim % 2:
-            raise ValueError(f"rotary_dim in the config must be even, as entries turn in pairs, not {dim}")
+            raise ValueError(f"rotary_dim in the config must be even, because entries rotate in pairs, not {dim}")
         return Rotary(dim, 10_000.0 if base is None else float(base), self.flag("rotary_adjacent_pairs", False))
 
     def windows(self, n_layers: int) -> tuple[int | None, ...]:
-        """How many keys the queries of each layer see; None for all, nothing where no layer is local."""
+        """How many keys the queries of each layer see, None for all; empty if no layer is local."""
         local, kinds = self.flag("use_local_attn", False), self.values.get("attn_types")
         size = self.size("window_size", 1)
         if not local or not self.causal:  # the window is a part of the causal mask
@@ -221,7 +221,7 @@ class Config:
 
     @property
     def divisor(self) -> float | None:
-        """What scores are divided by; None for sqrt(d_head) (absent, null or -1)."""
+        """The divisor of the scores; None for sqrt(d_head) (absent, null or -1)."""
         value = self.values.get("attn_scale")
         if value is None or value == -1:
             return None
@@ -231,7 +231,7 @@ class Config:
         return float(value)
 
     def cap(self, key: str) -> float | None:
-        """A soft cap, a positive number; None where it is off (TransformerLens has -1 for that)."""
+        """A soft cap, a positive number; None if it is off (-1 in TransformerLens)."""
         value = self.values.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise ValueError(f"{key} in the config must be a number, not {self.shown(key)}")
@@ -239,7 +239,7 @@ class Config:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a config is a number that a float holds; a truth value is none.
+    """Whether a value of a config is a number in the range of float64, and not a boolean.
 
     >>> is_number(2), is_number(0.5), is_number(True), is_number(float("inf")), is_number(10**400)
     (True, True, False, False, False)
@@ -249,9 +249,9 @@ def is_number(value: Any) -> bool:
 
 
 def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
-    """Raise :class:`Unsupported` with every feature that the config or the weights need and that is not built.
+    """Raise :class:`Unsupported` with every unsupported feature that the config or the weights need.
 
-    ValueError on a key of the config that is not known.
+    Raises ValueError on an unknown key of the config.
     """
     check_kinds(config)
     names = list(weights)
@@ -268,20 +268,20 @@ def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
     if unknown:
         listed = ", ".join(f"{k} = {config.shown(k)}" for k in unknown)
         raise ValueError(
-            f"the config has keys that are not known here and may change what the model computes: {listed}; "
+            f"the config has unknown keys, which may change what the model computes: {listed}; "
             "remove them if they do not"
         )
 
 
 def check_kinds(config: Config) -> None:
-    """ValueError where a key holds what it cannot, whether or not this model has a use for it."""
+    """Raise ValueError if a key has an invalid value, whether or not this model uses it."""
     for key in _FLAGS:
         config.flag(key, False)
     for key in _SIZES:
         config.size(key, 0 if key in ("n_layers", "rotary_dim") else 1)
     _ = config.norm, config.causal, config.divisor, config.settings
     if not isinstance(config.values.get("positional_embedding_type"), str):
-        _ = config.positions  # of one that is a string it may be said what it would need
+        _ = config.positions  # raises unless it is a string, which may name an unsupported feature
     kinds = config.values.get("attn_types")
     if kinds is not None and not (isinstance(kinds, (list, tuple)) and {*map(type, kinds)} <= {str}):
         raise ValueError(f'attn_types in the config must list "local" or "global", not {config.shown("attn_types")}')
@@ -294,7 +294,7 @@ def check_kinds(config: Config) -> None:
 
 
 def _finite(value: Any) -> bool:
-    """Whether all numbers in a value, however deep, are some that float64 has."""
+    """Whether all numbers in a value, at any depth, are in the range of float64."""
     levels = [value]
     while levels:
         one = levels.pop()
@@ -326,7 +326,7 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
     if position == "rotary":
         found += [("scaled rotary positions", said(key)) for key in _SCALED_ANGLES if _scales_angles(config, key)]
     if values.get("original_architecture") in _NORMED_AFTER:
-        found.append(("normalization of what attention and MLPs write", said("original_architecture")))
+        found.append(("normalization of the outputs of attention and MLPs", said("original_architecture")))
     if position == "alibi" and values.get("attention_dir") == "bidirectional":
         found.append(("ALiBi both ways", said("attention_dir")))
     if values.get("use_local_attn") is None:

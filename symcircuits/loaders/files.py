@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 WEIGHT_FILES = ("model.safetensors", "model.npz", "model.safetensors.index.json")
-# Read only where none of the others is there: many folders hold the same weights twice.
+# Read only if there is none of the others: many folders hold the same weights twice.
 OTHER_FILES = (
     "pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.bin", "model_final.pth",
 )  # fmt: skip
@@ -44,10 +44,10 @@ _SUFFIXES = (".safetensors", ".npz", ".json", *TORCH_FILES)
 
 
 def model_place(path: str | os.PathLike[str]) -> Path:
-    """The folder or weight file that somebody named: ``~`` is the home folder.
+    """The folder or weight file given by the user; ``~`` is the home folder.
 
-    Of a folder of the Hugging Face cache (``models--x--y``) it is the snapshot in it that ``refs/main`` names, or the
-    only one. ValueError where it cannot be told which, and where there is no such file or folder.
+    A folder of the Hugging Face cache (``models--x--y``) stands for the snapshot that its ``refs/main`` names, or its
+    only one. Raises ValueError if the snapshot is ambiguous, or if there is no such file or folder.
     """
     place = user_path(path)
     try:
@@ -73,7 +73,7 @@ def _snapshot(place: Path) -> Path:
 
 
 def model_name(place: Path) -> str:
-    """What a model is called: its weight file, where that has a name of its own, else its folder."""
+    """The name of a model: that of its weight file, unless it is a standard name; then that of its folder."""
     usual = {name.partition(".")[0] for name in (*WEIGHT_FILES, *OTHER_FILES)}
     if place.is_file() and place.stem not in usual:
         return place.stem
@@ -82,7 +82,7 @@ def model_name(place: Path) -> str:
 
 
 def _on_the_hub(name: str) -> str:
-    """What saves a model, where a name may be one of the Hugging Face hub and not a path."""
+    """How to save a model, if a name may be one of the Hugging Face hub and not a path."""
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) or Path(name).suffix in _SUFFIXES:
         return ""
     saved = f'AutoModelForCausalLM.from_pretrained("{name}").save_pretrained("{name}")'
@@ -101,23 +101,23 @@ def files_of(place: Path) -> list[Path]:
 
 
 def stamp_of(place: Path) -> str:
-    """Names, sizes and times of these files: another one where they may have changed."""
+    """Names, sizes and times of these files; the key changes if they may have changed."""
     return " ".join(f"{file.name}:{(at := file.stat()).st_size}:{at.st_mtime_ns}" for file in files_of(place))
 
 
 def read_model_files(path: Path) -> tuple[Stored, dict[str, Any]]:
-    """The weights and the config of a model: a folder that holds both, or the weight file beside its config.json.
+    """The weights and the config of a model: from a folder with both, or a weight file with config.json beside it.
 
-    Raises ValueError that names the file and says what is wrong with it.
+    Raises ValueError, naming the file and the fault.
     """
     weights, config = _find(path)
     return read_weights(weights), read_config(config)
 
 
 def announced(path: Path) -> str:
-    """What reading a model takes, to be said before it starts; empty where its files are small, or no safetensors.
+    """The cost of reading a model, to report before the start; empty if its files are small, or not safetensors.
 
-    Raises ValueError as :func:`read_model_files` does.
+    Raises ValueError like :func:`read_model_files`.
     """
     weights, _ = _find(path)
     index = read_config(weights).get("weight_map") if weights.name.endswith(_INDEX) else {"": weights.name}
@@ -157,20 +157,20 @@ def _there(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 def check_file(file: Path) -> None:
-    """ValueError where there is no file of that name."""
+    """Raise ValueError if there is no file of that name."""
     if file.is_symlink() and not is_there(file):
         raise ValueError(f"{file}: this link is broken: its target does not exist")
     if not is_there(file):
-        hint = "" if file.name != "config.json" else "; a model needs its config.json beside its weights"
+        hint = "" if file.name != "config.json" else "; a model needs its config.json next to its weights"
         raise ValueError(f"{file}: there is no such file or folder{hint}")
     if not file.is_file():
         raise ValueError(f"{file}: this is not a file")
 
 
 def read_weights(path: Path, subject: str = "weights are", held: str = "weights") -> Stored:
-    """The weights in a ``.safetensors`` or ``.npz`` file, of shards by their index, or (with torch) in a ``.pt`` file.
+    """The weights in a ``.safetensors`` or ``.npz`` file, in shards by their index, or (with torch) in a ``.pt`` file.
 
-    ValueError on another kind of file, and on one without weights; ``subject`` and ``held`` say what was looked for.
+    Raises ValueError on another kind of file, and on one without weights; ``subject`` and ``held`` are for messages.
     """
     if path.name.endswith(_INDEX):
         return _read_shards(path)
@@ -194,7 +194,7 @@ def _check_readable(path: Path) -> None:
 
 
 def _read_shards(index: Path) -> Stored:
-    """The weights of all files that an index names, each in the one that it says."""
+    """The weights of all files that an index names, each in the file that the index gives."""
     shard_of = read_config(index).get("weight_map")
     if not isinstance(shard_of, dict) or not all(isinstance(s, str) for s in shard_of.values()):
         raise ValueError(f"{index}: an index has a weight_map from the names of weights to the names of files")
@@ -204,9 +204,9 @@ def _read_shards(index: Path) -> Stored:
         raise ValueError(f"{index}: {outside[0]!r:.200} is not a name of a file in this folder")
     indices = [name for name in names if name.casefold().endswith(_INDEX)]
     if indices:
-        raise ValueError(f"{index}: {indices[0]!r:.200} is an index, where a file of weights is to be named")
+        raise ValueError(f"{index}: {indices[0]!r:.200} is an index, but must be a file of weights")
     paths = [index.parent / name for name in names]
-    missing = [path.name for path in paths if not os.path.isfile(path)]  # false where no file can be called so
+    missing = [path.name for path in paths if not os.path.isfile(path)]  # False also for an invalid file name
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise ValueError(
@@ -241,7 +241,7 @@ def _listed(names: list[str], most: int = 6) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; ValueError when it is missing, not JSON, or not an object."""
+    """The object in a JSON file; raises ValueError if it is missing, not JSON, or not an object."""
     try:
         what = "an index of shards" if path.name.endswith(_INDEX) else "a config"
         config = strict_json(read_input(path, what).decode("utf-8"))
@@ -255,7 +255,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_npz(path: Path) -> Stored:
-    """The arrays of an ``.npz`` file; ValueError when it is damaged, of another kind, or needs pickle."""
+    """The arrays of an ``.npz`` file; raises ValueError if it is damaged, of another kind, or needs pickle."""
     try:
         with path.open("rb") as file:
             start = file.read(6)

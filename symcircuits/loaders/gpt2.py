@@ -1,9 +1,9 @@
 """The layout of GPT-2 in Hugging Face's transformers.
 
 ``wte.weight [vocab_size, n_embd]``, ``wpe.weight [n_positions, n_embd]``, ``h.0.ln_1``, ``h.0.ln_2``, ``ln_f``
-(``weight``, ``bias``), ``h.0.attn.c_attn`` (queries, keys and values one after the other), ``h.0.attn.c_proj``,
-``h.0.mlp.c_fc``, ``h.0.mlp.c_proj``: weights ``[in, out]``, that is transposed to those of a linear layer. With or
-without the prefix ``transformer.``; ``lm_head.weight`` is left out where it is the embedding. Source: GPT2LMHeadModel.
+(``weight``, ``bias``), ``h.0.attn.c_attn`` (queries, keys and values concatenated), ``h.0.attn.c_proj``,
+``h.0.mlp.c_fc``, ``h.0.mlp.c_proj``: weights ``[in, out]``, the transpose of a linear layer's. With or
+without the prefix ``transformer.``; ``lm_head.weight`` is absent if it is the embedding. Source: GPT2LMHeadModel.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     described = transformer([heads] * layers, "standard", norm="LN", mlps=layers > 0, scale=weighted or by_layer)
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
-    notes += ["scores of layer l (counted from 0) are divided by l + 1 too"] if by_layer else []
+    notes += ["scores of layer l (counted from 0) are also divided by l + 1"] if by_layer else []
     notes += dropped_note(dropped) + mask_note({n: stored.weights[n] for n in dropped})
     scales = hf.scales_of(described, d_head, by_layer, weighted)
     act = hf.activation(settings, "activation_function")

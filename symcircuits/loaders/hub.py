@@ -1,8 +1,8 @@
-"""The small models of TransformerLens's own hub (attn-only, gelu, solu) as their training code left them.
+"""The small models of TransformerLens's own hub (attn-only, gelu, solu), as written by their training code.
 
-``config.json`` is the training's: ``normalization`` for ``normalization_type``, ``shortformer_pos`` for the kind of
-position, and how it was trained. The oldest (``*_old``) have other names and weights ``[out, in]``. The activation
-``solu_ln`` has a norm inside the MLP, whose gain and bias are a part of what reads it:
+``config.json`` is that of the training: ``normalization`` for ``normalization_type``, ``shortformer_pos`` for the kind
+of position, and training settings. The oldest (``*_old``) have other names and weights ``[out, in]``. The activation
+``solu_ln`` has a norm inside the MLP, whose gain and bias are absorbed into its reader:
 ``W_out (z g + b) + b_out = (W_out diag(g)) z + (b_out + W_out b)``. Source: TransformerLens 3.9, where it loads them.
 """
 
@@ -23,7 +23,7 @@ from symcircuits.model.checks import check_values
 
 __all__ = ["as_described", "fold_inner_norms", "inner_norms", "newer_names"]
 
-# How a model was trained; and what other keys must be to change nothing that is computed.
+# Training settings; and the values that other keys must have to change nothing in the computation.
 _TRAINING = {
     "batch_size", "batch_size_per_device", "batches_per_step", "beta1", "beta2", "betas", "checkpoint_every",
     "checkpoint_every_tokens", "checkpoint_scale", "data_seed", "dataset_name", "dataset_subset_name", "debug",
@@ -39,14 +39,14 @@ _MUST_BE: dict[str, Any] = {
     "control": 1, "neuron_scale": 1, "neuron_temp": 1, "factored_embed": False, "use_ET": False, "use_pos_resid": True,
     "right_multiply_matrices": True, "ln_eps": 1e-5,
 }  # fmt: skip
-_EPS = 1e-5  # of the norm inside an MLP, as the activation solu_ln has it
-OLD = "neel-solu-old"  # what TransformerLens calls the oldest layout
+_EPS = 1e-5  # of the norm inside an MLP with the activation solu_ln
+OLD = "neel-solu-old"  # TransformerLens's name for the oldest layout
 
 
 def as_described(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config in TransformerLens's own keys; one that the training does not write is given back as it is.
+    """The config in TransformerLens's own keys; one not written by that training code is returned unchanged.
 
-    ValueError where the two kinds of keys contradict each other.
+    Raises ValueError if the two kinds of keys contradict each other.
     """
     if not {"normalization", "shortformer_pos"} & config.keys():
         return config
@@ -72,9 +72,9 @@ def as_described(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def newer_names(stored: Stored, config: Config) -> Stored:
-    """The weights of the oldest layout under the names and in the shapes of today; others as they are.
+    """The weights of the oldest layout under today's names and in today's shapes; others unchanged.
 
-    There norms are called so, and weights are ``[out, in]`` up to 6 layers, the positions up to 8.
+    In that layout norms have their own names, and weights are ``[out, in]`` up to 6 layers, the positions up to 8.
     """
     layers = config.size("n_layers", 0)
     old = any(re.match(r"blocks\.\d+\.norm[12]\.|norm\.", name) for name in stored.weights)
@@ -90,9 +90,9 @@ def newer_names(stored: Stored, config: Config) -> Stored:
 
 
 def inner_norms(weights: dict[str, Array], config: Config) -> dict[str, Array]:
-    """Take gains and biases of norms inside MLPs out of ``weights``, where the activation has such a norm.
+    """Take gains and biases of norms inside MLPs out of ``weights``, if the activation has such a norm.
 
-    :class:`Unsupported` where its eps is not that of the activation.
+    Raises :class:`Unsupported` if its eps is not that of the activation.
     """
     if config.values.get("act_fn") != "solu_ln":
         return {}
@@ -108,7 +108,7 @@ def inner_norms(weights: dict[str, Array], config: Config) -> dict[str, Array]:
 
 
 def fold_inner_norms(paper: dict[str, Array], inner: Mapping[str, Array]) -> list[str]:
-    """Put gains and biases of norms inside MLPs into what reads them, in the paper's names; a note where there are."""
+    """Absorb gains and biases of norms inside MLPs into their readers, under the paper's names; returns a note."""
     for name, w in inner.items():
         layer, part = name.split(".")[1], name[-1]
         read = paper[f"W_out_L{layer}"]

@@ -1,6 +1,6 @@
-"""What the layouts of Hugging Face have in common: values of keys, heads in fused weights, tied unembeddings.
+"""Shared by the layouts of Hugging Face: values of keys, heads in fused weights, tied unembeddings.
 
-Which axis of a weight is which is said by the layout, never guessed from a shape: many of these matrices are square.
+The layout says what the axes of a weight are; they are never guessed from a shape: many of these matrices are square.
 A :class:`Config` here is one of :func:`~symcircuits.loaders.keys.read_keys`: it has every key that its class reads.
 """
 
@@ -26,11 +26,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-_ELSEWHERE = ("solu", "identity")  # activations that have these names in TransformerLens alone
+_ELSEWHERE = ("solu", "identity")  # names of activations in TransformerLens only
 
 
 def needed(config: Config, *keys: str) -> list[int]:
-    """Sizes that the weights alone do not tell; ValueError where one is not given."""
+    """Sizes that the weights alone do not determine; raises ValueError if one is not given."""
     found = []
     for key in keys:
         size = config.size(key, 1 if key not in ("n_layer", "num_hidden_layers") else 0)
@@ -41,14 +41,14 @@ def needed(config: Config, *keys: str) -> list[int]:
 
 
 def head_size(size: int, heads: int, said: int | None = None) -> int:
-    """The size of a head: what the config says, where it does, else ``size / heads``."""
+    """The size of a head: from the config if given there, else ``size / heads``."""
     if said is None and size % heads:
         raise ValueError(f"{heads} heads do not divide the {size} dimensions of the stream")
     return said if said is not None else size // heads
 
 
 def activation(config: Config, key: str) -> str:
-    """The activation of the MLPs by name; :class:`Unsupported` for one that is not built."""
+    """The activation of the MLPs by name; raises :class:`Unsupported` for an unsupported one."""
     name = config.values[key]
     if not isinstance(name, str) or name not in ACTIVATIONS or name in _ELSEWHERE:
         refuse({f"the activation {name}": f"{key} is {config.shown(key)}"})
@@ -59,12 +59,12 @@ def epsilon(config: Config, key: str) -> float:
     """The eps of the norms."""
     value = config.values[key]
     if not (is_number(value) and value >= 0):
-        raise ValueError(f"{key} in the config must be a number from 0 on, not {config.shown(key)}")
+        raise ValueError(f"{key} in the config must be a number, 0 or more, not {config.shown(key)}")
     return float(value)
 
 
 def check_all(axes: Mapping[str, Axes], weights: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
-    """All weights are there and nothing else, finite, and in the shapes that the config tells."""
+    """Check that all weights and no others are there, finite, and in the shapes that the config gives."""
     check_names(axes, weights, "the file")
     for name in axes:
         check_values(name, weights[name])
@@ -72,9 +72,9 @@ def check_all(axes: Mapping[str, Axes], weights: Mapping[str, Array], sizes: Map
 
 
 def biases_of(axes: Mapping[str, Axes], weights: Mapping[str, Array], said: bool | None, key: str) -> dict[str, Axes]:
-    """Biases that a config (under ``key``) says are there, or not; where it does not say (None), those that are there.
+    """Biases that a config (under ``key``) says are present or absent; if it does not say (None), those present.
 
-    ValueError where the weights say another thing, or some of them are missing.
+    Raises ValueError if the weights contradict it, or if some biases are missing.
     """
     there = [name for name in axes if name in weights]
     if said is False and there:
@@ -88,15 +88,15 @@ def biases_of(axes: Mapping[str, Axes], weights: Mapping[str, Array], said: bool
 
 
 def heads_of(glyph: str, layer: int, rows: Array, count: int, group: bool = False) -> dict[str, Array]:
-    """Rows ``[count d_head, ...]``, heads one after the other, as one array a head (or a group) by argument name."""
+    """Rows ``[count d_head, ...]`` of concatenated heads, as one array per head (or group) by argument name."""
     owners = [f"L{layer}G{i}" if group else str(Head(layer, i)) for i in range(count)]
     return {f"{glyph}_{owner}": part for owner, part in zip(owners, np.split(rows, count), strict=True)}
 
 
 def unembedding(config: Config, weights: dict[str, Array], head: str, embedding: str) -> tuple[str, list[str]]:
-    """The name of the weight that unembeds, and a note where that is the embedding (tied).
+    """The name of the unembedding weight, and a note if that is the embedding (tied).
 
-    Of a tied model a head that is stored too is taken out of ``weights``, when it is the same; ValueError otherwise.
+    If a tied model also stores a head, it is removed from ``weights`` if it is equal; otherwise raises ValueError.
     """
     tied = config.flag("tie_word_embeddings", False)
     if not tied:
@@ -113,16 +113,16 @@ def unembedding(config: Config, weights: dict[str, Array], head: str, embedding:
 def scales_of(
     architecture: Architecture, d_head: int, by_layer: bool = False, weighted: bool = True
 ) -> dict[str, float]:
-    """``1 / sqrt(d_head)`` (1, where not ``weighted``), over the layer's number counted from 1 where ``by_layer``."""
+    """``1 / sqrt(d_head)`` (1 if not ``weighted``), divided by the layer's number counted from 1 if ``by_layer``."""
     divisor = math.sqrt(d_head) if weighted else 1.0
     heads = architecture.all_heads if architecture.scale else ()
     return {str(head): 1 / (divisor * (head.layer + 1 if by_layer else 1)) for head in heads}
 
 
 def rotary_of(config: Config, d_head: int) -> Rotary:
-    """Rotary positions, from ``rope_parameters`` of newer configs, else the older keys; entry i turns with i + dim / 2.
+    """Rotary positions, from ``rope_parameters`` of newer configs, else the older keys; entries i and i + dim / 2 pair.
 
-    Refused where the angles are scaled, and where two places say two things.
+    Raises if the angles are scaled, or if two places contradict each other.
     """
     kind, place = config.values["model_type"], _rope_parameters(config)
     rows = TURNS_OF.get(kind, TURNS)
@@ -133,7 +133,7 @@ def rotary_of(config: Config, d_head: int) -> Rotary:
 
 
 def _rope_parameters(config: Config) -> Mapping[str, Any]:
-    """``rope_parameters``, or ``rope_scaling`` as it was called: of both transformers 5 reads the second, 4 too."""
+    """``rope_parameters``, or ``rope_scaling``, its older name: of both, transformers 5 reads the latter, as 4 does."""
     places = {key: config.values[key] or {} for key in ("rope_scaling", "rope_parameters")}
     for key, place in places.items():
         if not isinstance(place, Mapping):
@@ -143,16 +143,16 @@ def _rope_parameters(config: Config) -> Mapping[str, Any]:
             refuse({"scaled rotary positions": f"the type in {key} is {', '.join(map(str, types))}"})
         unknown = [k for k in place if k not in ("rope_type", "type", *TURNS)]
         if unknown:
-            raise ValueError(f"{unknown[0]} in {key} of the config is not known here; remove it if it changes nothing")
+            raise ValueError(f"{unknown[0]} in {key} of the config is unknown; remove it if it has no effect")
     older, newer = places.values()
     if older and newer and older != newer:
         both = f"rope_parameters is {config.shown('rope_parameters')} and rope_scaling {config.shown('rope_scaling')}"
-        raise ValueError(f"{both}: versions of transformers read one or the other; remove the one that is not meant")
+        raise ValueError(f"{both}: versions of transformers read one or the other; remove the wrong one")
     return older or newer
 
 
 def _turns(config: Config, place: Mapping[str, Any], key: str, others: tuple[str, ...], default: float) -> float:
-    """A positive number: in ``rope_parameters``, else under the first other key; ValueError where another disagrees."""
+    """A positive number: in ``rope_parameters``, else under the first other key; ValueError if another disagrees."""
     given = {other: config.values[other] for other in others if config.values[other] is not None}
     value = place[key] if key in place else given.get(others[0], default)
     for said in (value, *given.values()):
@@ -162,6 +162,6 @@ def _turns(config: Config, place: Mapping[str, Any], key: str, others: tuple[str
         if said != value:
             raise ValueError(
                 f"{other} in the config is {said}, and what a newer transformers reads for it, {key} in "
-                f"rope_parameters or its default, is {value}; set both to the one that is meant"
+                f"rope_parameters or its default, is {value}; set both to the intended value"
             )
     return float(value)

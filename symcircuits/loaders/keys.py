@@ -1,9 +1,9 @@
 """The keys of a config of Hugging Face's transformers, as data: what each class reads, with its defaults.
 
-``READ`` has a row for each key that the class of a ``model_type`` reads, with its value where the config does not say.
-``FIXED`` are keys of which one value alone is built, ``HARMLESS`` those that no logit depends on. Everything else is
-refused, also where it is false: it might change what is computed. ``tests/test_transformers.py`` holds all this to the
-classes themselves.
+``READ`` has a row for each key that the class of a ``model_type`` reads, with its value if the config has none.
+``FIXED`` are keys with a single supported value, ``HARMLESS`` those that no logit depends on. Any other key raises
+an error, even if it is false: it might change what is computed. ``tests/test_transformers.py`` compares all this with
+the classes themselves.
 Sources: the configuration and modeling files of these seven models, transformers 4.57 and 5.24.
 """
 
@@ -19,9 +19,9 @@ __all__ = [
     "FIXED", "GENERATION", "HARMLESS", "NEEDED", "READ", "SYNONYMS", "TURNS", "TURNS_OF", "read_keys", "refuse",
 ]  # fmt: skip
 
-NEEDED: Final = object()  # neither a default nor the weights tell it: the config must
+NEEDED: Final = object()  # no default, and not determined by the weights: required in the config
 
-# What each class reads, and its value where the config does not say; None: what the weights or other keys tell.
+# What each class reads, and its value if the config has none; None: determined by the weights or other keys.
 _ROTARY: Final = dict.fromkeys(("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"))
 _LLAMA: Final[dict[str, Any]] = {
     "num_hidden_layers": NEEDED, "num_attention_heads": NEEDED, "hidden_size": NEEDED, "intermediate_size": None,
@@ -54,8 +54,8 @@ READ: Final[Mapping[str, Mapping[str, Any]]] = {
         "attention_bias": False, "tie_word_embeddings": True,
     },
 }  # fmt: skip
-# The base of rotary positions, and the share of each head that turns: where a class looks for them if they are not in
-# rope_parameters (the first of these keys; another must agree), and their values where the config does not say.
+# The base of rotary positions, and the share of each head that rotates: where a class looks for them if they are not
+# in rope_parameters (the first of these keys; another must agree), and their values if the config has none.
 Turns = Mapping[str, tuple[tuple[str, ...], float]]
 TURNS: Final[Turns] = {
     "rope_theta": (("rope_theta",), 10000.0), "partial_rotary_factor": (("partial_rotary_factor",), 1.0),
@@ -66,9 +66,9 @@ TURNS_OF: Final[Mapping[str, Turns]] = {
         "partial_rotary_factor": (("rotary_pct", "partial_rotary_factor"), 0.25),
     },
 }
-_NULLABLE: Final = {"num_key_value_heads", "sliding_window"}  # of which null says something else than no key at all
+_NULLABLE: Final = {"num_key_value_heads", "sliding_window"}  # for which null differs from an absent key
 
-# Other names of keys that a class reads, by its attribute_map.
+# Other names of keys that a class reads, from its attribute_map.
 SYNONYMS: Final[Mapping[str, Mapping[str, str]]] = {
     "gpt2": {
         "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
@@ -76,7 +76,7 @@ SYNONYMS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }  # fmt: skip
 
-# Keys of which one value is built, unless the class reads them, and what another value needs. OFF: false, 0 or empty.
+# Keys with one supported value, unless the class reads them, and what another value needs. OFF: false, 0 or empty.
 OFF: Final[tuple[Any, ...]] = (None, False, [], {})
 _BOTH_WAYS, _DECODER, _LOCAL = "attention to later tokens", "an encoder and a decoder", "local (windowed) attention"
 _NORMED, _EXPERTS, _TURNED = "normalized queries and keys", "a mixture of experts", "rotary positions of another kind"
@@ -92,14 +92,14 @@ FIXED: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
     "quantization_config": (OFF, "quantized weights"), "pruned_heads": (OFF, "pruned heads"),
     "per_layer_config": (OFF, "other settings in some layers"),
 }  # fmt: skip
-# The same, of one class.
+# The same, for one class.
 _FIXED_OF: Final[Mapping[str, Mapping[str, tuple[tuple[Any, ...], str]]]] = {
     "mistral": {"attention_bias": (OFF, "biases"), "mlp_bias": (OFF, "biases")},
     "qwen2": {"attention_bias": ((None, True), "queries, keys and values without biases"), "mlp_bias": (OFF, "biases")},
     "gemma": {"mlp_bias": (OFF, "biases")},
 }
 
-# How text is generated: what to_dict() of transformers 4 and 5 writes, and what is left in older files.
+# How text is generated: written by to_dict() of transformers 4 and 5, and left in older files.
 GENERATION: Final = frozenset({
     "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight", "assistant_lookbehind",
     "bad_words_ids", "begin_suppress_tokens", "cache_config", "cache_implementation", "compile_config", "constraints",
@@ -116,7 +116,7 @@ GENERATION: Final = frozenset({
     "use_cache", "use_mtp", "watermarking_config", "_from_model_config",
 })  # fmt: skip
 
-# How a model was trained (dropout is off when it is run), stored or is called, and what other heads read.
+# How a model was trained (dropout is off when it is run), stored or named, and what other heads read.
 HARMLESS: Final = GENERATION | {
     "activation_dropout", "attention_dropout", "attention_dropout_prob", "attention_probs_dropout_prob", "attn_dropout",
     "attn_pdrop", "classifier_dropout", "dropout", "embd_pdrop", "embedding_dropout", "hidden_dropout",
@@ -141,12 +141,12 @@ HARMLESS: Final = GENERATION | {
 def read_keys(config: Config, kinds: tuple[str, ...]) -> Config:
     """Every key that the class of a config reads, and ``model_type``, each with its value.
 
-    ``kinds``: the kinds of models with these names of weights. ValueError on keys that are not known, that are null
-    where the class has another default, or that contradict each other; :class:`Unsupported` on what is not built.
+    ``kinds``: the kinds of models with these names of weights. Raises ValueError on keys that are unknown, null where
+    the class has another default, or contradictory; :class:`Unsupported` on unsupported features.
     """
     values, kind = config.values, config.values.get("model_type")
     if kind is None and len(kinds) > 1:
-        raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
+        raise ValueError("model_type is not in the config, and several kinds of models have these names of weights")
     kind = kinds[0] if kind is None else kind
     if kind not in kinds:
         refuse({f"the computation of model_type {kind}": f"its names are those of {', '.join(kinds)}"})
@@ -175,7 +175,7 @@ def read_keys(config: Config, kinds: tuple[str, ...]) -> Config:
 
 
 def _built(value: Any, allowed: tuple[Any, ...]) -> bool:
-    """Whether a value is one of those that are built; of a list for each layer, each kind once."""
+    """Whether a value is supported; for a list with one per layer, each kind once."""
     if isinstance(value, list) and value and all(entry == value[0] for entry in value):
         value = value[:1]
     return any(value == one for one in allowed)
@@ -185,12 +185,12 @@ def _refuse_unknown(config: Config, unknown: list[str]) -> None:
     if unknown:
         listed = ", ".join(f"{key} = {config.shown(key)}" for key in unknown)
         raise ValueError(
-            f"the config has keys that are not known here and may change what the model computes: {listed}; "
+            f"the config has unknown keys, which may change what the model computes: {listed}; "
             "remove them if they do not"
         )
 
 
 def refuse(needs: Mapping[str, str]) -> None:
-    """Raise :class:`Unsupported` with features and where each was seen."""
+    """Raise :class:`Unsupported` with features and where each was found."""
     seen = "; ".join(f"{feature} ({where})" for feature, where in needs.items())
     raise Unsupported(f"this model has features that are not supported, so it is not run: {seen}", tuple(needs))

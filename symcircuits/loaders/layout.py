@@ -1,4 +1,4 @@
-"""What a weight layout is, and what is refused because it is not built."""
+"""The interface of a weight layout, and the error for unsupported features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Layout", "Unsupported"]
 
 
 class Unsupported(ValueError):
-    """A model that needs what is not built; ``features`` names each, the message also where it was seen."""
+    """A model needs unsupported features; ``features`` names each, the message also says where it was found."""
 
     def __init__(self, message: str, features: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -22,10 +22,10 @@ class Unsupported(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way to name and shape weights: ``recognises`` a file by the names in it, ``read`` makes the model.
+    """One way to name and shape weights: ``recognises`` a file by its names, ``read`` makes the model.
 
     ``read`` gets the weights, the config and a name; it raises ValueError, and :class:`Unsupported` for a model
-    that needs what is not built.
+    with unsupported features.
     """
 
     name: str

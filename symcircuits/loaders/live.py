@@ -1,8 +1,8 @@
 """Models in memory: of TransformerLens (with ``cfg``), and of Hugging Face's transformers (with ``config``).
 
-Neither library is imported. Weights are copied, so that training on does not change what was loaded. What stands
-around a model (``torch.compile``, ``DataParallel``) is looked through. A model of Hugging Face, and a bridge around
-one, is run on a few tokens and held to what it computes. Base models without a head are read where their unembedding
+Neither library is imported. Weights are copied, so further training does not change what was loaded. Wrappers
+(``torch.compile``, ``DataParallel``) are removed. A model of Hugging Face, and a bridge around
+one, is run on a few tokens, and its logits are compared. Base models without a head are read if their unembedding
 is tied.
 """
 
@@ -23,9 +23,9 @@ Read = Callable[[Stored, Mapping[str, Any], str], Model]
 
 
 def read_live(given: Any, read: Read) -> Model:
-    """The model that a live one is; ``read`` reads weights and config as those of a file.
+    """The model read from a live one; ``read`` treats its weights and config like those of a file.
 
-    Raises TypeError on what is not a live model, ValueError and :class:`~symcircuits.loaders.Unsupported` as files do.
+    Raises TypeError if it is not a live model, ValueError and :class:`~symcircuits.loaders.Unsupported` as for files.
     """
     live = _inside(given)
     own = _has(live, "cfg")
@@ -53,7 +53,7 @@ def _has(model: Any, name: str) -> bool:
 
 
 def _inside(model: Any) -> Any:
-    """The model itself, without ``torch.compile`` and ``DataParallel`` around it."""
+    """The model itself, without wrappers such as ``torch.compile`` and ``DataParallel``."""
     while True:
         wrapper = "_orig_mod" if _has(model, "_orig_mod") else "module"
         inner = getattr(model, wrapper, None)
@@ -83,7 +83,7 @@ def _copied(tensors: Mapping[str, Any]) -> Stored:
     for name, tensor in tensors.items():
         try:
             array, dtypes[name] = as_array(tensor)
-        except (TypeError, ValueError, RuntimeError) as error:  # of weights that are elsewhere, or quantized
+        except (TypeError, ValueError, RuntimeError) as error:  # weights that are elsewhere, or quantized
             raise ValueError(f"{name} cannot be read as an array ({error!s:.200})") from error
         weights[name] = array.copy()
     return Stored(weights, dtypes)
@@ -96,7 +96,7 @@ def _name(config: Mapping[str, Any]) -> str:
 
 
 def _missing_prefix(live: Any, tensors: Mapping[str, Any]) -> str:
-    """What a base model's names lack; ValueError where it has no unembedding, and its config does not tie one."""
+    """The prefix that a base model's names lack; raises ValueError if it has no unembedding, not even a tied one."""
     head = getattr(live, "get_output_embeddings", None)
     prefix = f"{getattr(live, 'base_model_prefix', '')}."
     if not callable(head) or prefix == "." or any(name.startswith(prefix) for name in tensors) or head() is not None:

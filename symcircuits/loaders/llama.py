@@ -1,11 +1,11 @@
 """The layout of LLaMA, Mistral, Qwen2, Granite and Gemma (the first) in Hugging Face's transformers.
 
 ``model.embed_tokens.weight [vocab_size, hidden_size]``, ``model.layers.0.self_attn.q_proj``, ``k_proj``, ``v_proj``
-(heads one after the other, ``num_key_value_heads`` of them in the last two), ``o_proj``, ``input_layernorm.weight``,
+(concatenated heads, ``num_key_value_heads`` of them in the last two), ``o_proj``, ``input_layernorm.weight``,
 ``post_attention_layernorm.weight`` (RMS), ``mlp.gate_proj``, ``mlp.up_proj``, ``mlp.down_proj``,
 ``model.norm.weight``, ``lm_head.weight``: weights ``[out, in]``. Query head h uses key/value head
-``h // (heads / key/value heads)``. Granite multiplies its embedding, what its layers add, its scores and its logits;
-Gemma its embedding with sqrt(hidden_size), and stores the gain of a norm less 1. Source: LlamaForCausalLM,
+``h // (heads / key/value heads)``. Granite multiplies its embedding, its layers' outputs, its scores and its logits;
+Gemma multiplies its embedding by sqrt(hidden_size), and stores the gain of a norm less 1. Source: LlamaForCausalLM,
 MistralForCausalLM, Qwen2ForCausalLM, GraniteForCausalLM, GemmaForCausalLM.
 """
 
@@ -81,12 +81,12 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
 
 
 def activation_of(config: Config, gemma: bool) -> str:
-    """The activation by name; of Gemma versions of the library read one key or the other, and "gelu" in two ways."""
+    """The activation by name; for Gemma, versions of the library read one key or the other, and "gelu" in two ways."""
     name, other = config.values["hidden_act"], config.values.get("hidden_activation")
     if gemma and ((other is not None and name != other) or name == "gelu"):
         raise ValueError(
             f"hidden_act is {config.shown('hidden_act')} and hidden_activation is {config.shown('hidden_activation')}: "
-            "versions of transformers read one or the other; set both to the activation that is meant (not to gelu, "
+            "versions of transformers read one or the other; set both to the intended activation (not to gelu, "
             "which some versions read as gelu_pytorch_tanh)"
         )
     return hf.activation(config, "hidden_act")
@@ -98,7 +98,7 @@ def number_of(config: Config, key: str) -> float:
     if not is_number(value):
         raise ValueError(f"{key} in the config must be a number, not {config.shown(key)}")
     if key == "logits_scaling" and not value:
-        raise ValueError("logits_scaling, which logits are divided by, must not be 0")
+        raise ValueError("logits_scaling, the divisor of the logits, must not be 0")
     return float(value)
 
 
@@ -115,10 +115,11 @@ def multipliers_of(config: Config, layers: int, d_model: int) -> dict[str, float
 
 
 def windows_of(config: Config, layers: int) -> tuple[int | None, ...]:
-    """How many keys the queries of each layer see, None for all; nothing where no layer has a window.
+    """How many keys the queries of each layer see, None for all; empty if no layer has a window.
 
-    All layers of a Mistral have its window: its class does not look at ``layer_types``. Of a Qwen2 those that
-    ``layer_types`` names, or those from ``max_window_layers`` on, if ``use_sliding_window`` is true. Others have none.
+    All layers of a Mistral have its window: its class ignores ``layer_types``. In a Qwen2 the layers
+    named by ``layer_types`` have one, or those from ``max_window_layers`` on, if ``use_sliding_window`` is true.
+    Others have none.
     """
     kind, types = config.values["model_type"], config.values.get("layer_types")
     on = config.flag("use_sliding_window", False) if kind == "qwen2" else kind == "mistral"
@@ -134,7 +135,7 @@ def windows_of(config: Config, layers: int) -> tuple[int | None, ...]:
         refuse({"another kind of attention": f"layer_types is {config.shown('layer_types')}"})
     if kind == "mistral" and types != told:
         said = f"layer_types is {config.shown('layer_types')}"
-        refuse({"a window in some layers": f"{said}, which AutoModelForCausalLM obeys and MistralForCausalLM does not"})
+        refuse({"a window in some layers": f"{said}, which AutoModelForCausalLM uses and MistralForCausalLM ignores"})
     if "sliding_attention" not in types:
         return ()
     if window is None:
@@ -165,7 +166,7 @@ def _axes(layers: int) -> dict[str, Axes]:
 
 
 def _biases(config: Config, layers: int, weights: Mapping[str, Array]) -> dict[str, Axes]:
-    """Qwen2 has biases of queries, keys and values; Mistral none; the others those that their config tells."""
+    """Qwen2 has biases of queries, keys and values; Mistral none; the others those given by their config."""
     kind = config.values["model_type"]
     inner: dict[str, Axes] = {}
     output: dict[str, Axes] = {}

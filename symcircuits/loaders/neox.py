@@ -4,7 +4,7 @@
 its queries, keys and values: ``[heads, 3, d_head, ...]``), ``attention.dense``, ``input_layernorm``,
 ``post_attention_layernorm``, ``mlp.dense_h_to_4h``, ``mlp.dense_4h_to_h``, ``gpt_neox.final_layer_norm``, and the
 unembedding ``embed_out.weight`` (in memory ``lm_head.weight``): weights ``[out, in]``. Attention and MLP read the same
-stream where ``use_parallel_residual`` is true. Source: GPTNeoXForCausalLM.
+stream if ``use_parallel_residual`` is true. Source: GPTNeoXForCausalLM.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
 
 
 def _axes(layers: int) -> tuple[dict[str, Axes], dict[str, Axes]]:
-    """The weights that are always there, and the biases of attention."""
+    """The weights that are always present, and the biases of attention."""
     axes: dict[str, Axes] = {"embed_in.weight": ("vocab_size", "hidden_size")}
     biases: dict[str, Axes] = {}
     inside: dict[str, Axes] = {

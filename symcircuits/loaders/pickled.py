@@ -1,6 +1,6 @@
-"""Reading what ``torch.save`` wrote, by torch itself and without running code: only tensors are taken.
+"""Reading files of ``torch.save``, by torch itself and without running code: only tensors are read.
 
-torch is optional (extra ``torch``). Versions before 2.6 run code in files that are made for it even so
+torch is optional (extra ``torch``). Versions before 2.6 still run code in crafted files
 (CVE-2025-32434), and are not used.
 """
 
@@ -26,7 +26,7 @@ _SAFER = "weights in a .safetensors file need neither"
 
 
 def read_torch(path: Path) -> Stored:
-    """The tensors of a file of ``torch.save``; ValueError without torch, and where the file holds anything else."""
+    """The tensors of a file of ``torch.save``; ValueError without torch, and if the file holds anything else."""
     torch = _torch(path)
     notes = _checked(path)
     try:
@@ -46,7 +46,7 @@ def read_torch(path: Path) -> Stored:
     for name, tensor in named.items():
         if not _is_tensor(tensor):
             raise ValueError(f"{path}: {name} is a {type(tensor).__name__}, not a tensor")
-        if str(name) in weights:  # as 1 and "1"
+        if str(name) in weights:  # such as 1 and "1"
             raise ValueError(f"{path}: {name} appears twice")
         try:
             weights[str(name)], dtypes[str(name)] = as_array(tensor)
@@ -56,7 +56,7 @@ def read_torch(path: Path) -> Stored:
 
 
 def _checked(path: Path) -> tuple[str, ...]:
-    """Compare the checksums in a file, which torch does not look at; what there is to say where it has none."""
+    """Compare the checksums in a file, which torch ignores; returns notes, one if it has none."""
     try:
         _check_size(path, path.stat().st_size)
         if check_records(path):
@@ -71,7 +71,7 @@ def _checked(path: Path) -> tuple[str, ...]:
 
 
 def _check_size(path: Path, needed: int) -> None:
-    """ValueError where tensors take more than the file (one number repeated may stand for many), or than is free."""
+    """Raise ValueError if tensors need more memory than the file has (by repeated numbers), or than is free."""
     try:
         check_size(needed, path.stat().st_size)
     except ValueError as error:
@@ -79,7 +79,7 @@ def _check_size(path: Path, needed: int) -> None:
 
 
 def _named_tensors(path: Path, found: Any) -> Mapping[Any, Any]:
-    """The tensors by name in what a training script saved; ValueError says what is there in their place."""
+    """The tensors by name in the object that a training script saved; ValueError says what is there instead."""
     for _ in range(_DEEPEST):
         if not isinstance(found, Mapping):
             raise ValueError(f"{path}: this file holds a {type(found).__name__}, not named tensors")
@@ -91,7 +91,7 @@ def _named_tensors(path: Path, found: Any) -> Mapping[Any, Any]:
         if len(inside) != 1:
             listed = ", ".join(f"{key!s:.40} (a {type(inner).__name__})" for key, inner in list(found.items())[:8])
             raise ValueError(
-                f"{path}: which of what this file holds are the weights cannot be told: {listed}; save the tensors by "
+                f"{path}: several entries of this file may be the weights: {listed}; save the tensors by "
                 "name alone (state_dict())"
             )
         found = found[inside[0]]
@@ -103,7 +103,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def as_array(tensor: Any) -> tuple[Array, str]:
-    """A tensor (of torch, or what turns into an array) as an array, and the type it is stored in."""
+    """A tensor (of torch, or any object that becomes an array) as an array, and the type it is stored in."""
     tensor = tensor.detach() if hasattr(tensor, "detach") else tensor
     tensor = tensor.cpu() if hasattr(tensor, "cpu") else tensor
     dtype = str(getattr(tensor, "dtype", "")).rpartition(".")[2]

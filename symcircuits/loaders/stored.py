@@ -1,4 +1,4 @@
-"""Weights as they stand in a file."""
+"""Weights as stored in a file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from symcircuits.arrays.rings import Array
 
 __all__ = ["Stored", "without_wrappers"]
 
-# What torch.compile, checkpointing and sharding put into the names of what they wrap, anywhere; what DataParallel
-# puts before all names.
+# Added to names by torch.compile, checkpointing and sharding, anywhere in a name; DataParallel puts its prefix
+# before all names.
 _INSIDE = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 _BEFORE_ALL = "module."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Weights as they stand in a file, and the type of number each is stored in (``bfloat16`` is read as float32).
+    """Weights as stored in a file, and the number type of each (``bfloat16`` is read as float32).
 
-    ``mapped``: how many bytes of them lie in a file that is mapped, not copied; ``notes``: what there is to say of it.
+    ``mapped``: how many bytes of them are mapped from a file, not copied; ``notes``: remarks on the file.
     """
 
     weights: Mapping[str, Array]
@@ -30,9 +30,9 @@ class Stored:
 
 
 def without_wrappers(stored: Stored) -> tuple[Stored, list[str]]:
-    """The weights under their names without ``torch.compile``, ``DataParallel`` and their like, and a note.
+    """The weights under their names without wrappers such as ``torch.compile`` or ``DataParallel``, and a note.
 
-    ValueError where two weights would have one name.
+    Raises ValueError if two weights would have one name.
     """
     names, taken = {name: _INSIDE.sub("", name) for name in stored.weights}, set[str]()
     while names and all(name.startswith(_BEFORE_ALL) for name in names.values()):
@@ -42,9 +42,9 @@ def without_wrappers(stored: Stored) -> tuple[Stored, list[str]]:
         return stored, []
     for old, name in names.items():
         if name in taken:
-            raise ValueError(f"{old} and another weight are both {name} without the prefix of what wraps the model")
+            raise ValueError(f"{old} and another weight are both {name} without the prefix of a wrapper")
         taken.add(name)
     weights = {name: stored.weights[old] for old, name in names.items()}
     dtypes = {name: stored.dtypes[old] for old, name in names.items()}
-    note = f"names were read without the prefix of torch.compile or its like (such as {changed[0]})"
+    note = f"names were read without the prefix of a wrapper (such as {changed[0]})"
     return replace(stored, weights=weights, dtypes=dtypes), [note]

@@ -1,4 +1,4 @@
-"""Reading the JSON of configs, indices and headers: every key once, nothing nested too deep, no endless numbers."""
+"""Strict JSON of configs, indices and headers: unique keys, limited nesting and limited digits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Final
 
 __all__ = ["strict_json"]
 
-MOST_DIGITS: Final = 400  # a float64 has 309 before its point
+MOST_DIGITS: Final = 400  # a float64 has at most 309 before its point
 
 
 def strict_json(text: str) -> Any:
-    """What a text in JSON says; ValueError where it is none, or where a key stands twice in one object.
+    """The value of a JSON text; raises ValueError if it is invalid, or if an object has a key twice.
 
-    Of two values for one key it cannot be told which is meant.
+    With two values for one key, the intended one would be unknown.
 
     >>> strict_json('{"n_layers": 2}')
     {'n_layers': 2}

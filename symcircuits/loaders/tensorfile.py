@@ -1,8 +1,8 @@
-"""Reading safetensors files: the header is checked before anything it says is believed, weights are read one by one.
+"""Reading safetensors files: the header is verified before use, weights are read one by one.
 
-The file is mapped and every weight copied out of it, so that reading needs the memory of the weights once, and a model
-does not change when its file does. Large files (over 1 GiB in all) stay mapped, and need no memory of their own: the
-system reads what is asked for, and a file must be left as it is while its model is in use. Source: the format's own
+The file is mapped and every weight copied out of it, so reading needs the memory of the weights once, and a model
+does not change with its file. Large files (over 1 GiB in all) stay mapped, and need no memory of their own: the
+system reads what is used, and the file must not change while its model is in use. Source: the format's own
 specification (an eight-byte length, a JSON header, bytes without holes or overlaps).
 """
 
@@ -27,9 +27,9 @@ __all__ = ["TensorFile", "check_memory", "mapped", "open_safetensors", "read_saf
 
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 MAX_AXES = 32
-MAPPED = 2**30  # files that hold more bytes than this are mapped, not copied
+MAPPED = 2**30  # files with more bytes than this are mapped, not copied
 
-# The number types by their names in the format; BF16 has no NumPy type, its bits are widened.
+# The number types by their names in the format; BF16, which NumPy lacks, is widened to float32.
 _NUMPY_TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
@@ -46,7 +46,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """A safetensors file whose header was read and found whole."""
+    """A safetensors file whose header was read and verified."""
 
     path: Path
     entries: Mapping[str, _Entry]
@@ -54,17 +54,17 @@ class TensorFile:
 
     @property
     def bytes_held(self) -> int:
-        """The memory that its weights take once they are read."""
+        """The memory that its weights take when read."""
         return sum((e.end - e.start) * (2 if e.dtype == "BF16" else 1) for e in self.entries.values())
 
     def bytes_copied(self, stays: bool) -> int:
-        """The memory that is taken where the file stays mapped: of what has to be widened."""
+        """The memory needed if the file stays mapped: for the weights that must be widened."""
         return (
             sum(2 * (e.end - e.start) for e in self.entries.values() if e.dtype == "BF16") if stays else self.bytes_held
         )
 
     def read(self, stays: bool = False) -> Stored:
-        """All weights, copied out of the file one by one; or, where it stays mapped, as they lie there."""
+        """All weights, copied out of the file one by one; or, if it stays mapped, as views of it."""
         weights: dict[str, Array] = {}
         dtypes: dict[str, str] = {}
         try:
@@ -85,8 +85,8 @@ class TensorFile:
 def read_safetensors(path: Path) -> Stored:
     """The tensors of a safetensors file; ``bfloat16`` is read exactly, as float32.
 
-    Raises ValueError when the file is truncated, damaged, hostile or of another kind, on a type of number that NumPy
-    does not have, and where there is too little memory.
+    Raises ValueError if the file is truncated, damaged, hostile or of another kind, on a number type that NumPy
+    lacks, and if there is too little memory.
     """
     file = open_safetensors(path)
     check_memory([file])
@@ -147,7 +147,7 @@ def _entry(name: str, said: Any) -> _Entry:
 
 
 def _check_places(path: Path, entries: Mapping[str, _Entry], there: int) -> None:
-    """Every weight has the bytes of its shape, they follow each other, and they are all there."""
+    """Check that every weight has the bytes of its shape, without gaps or overlaps, and that all bytes exist."""
     place = 0
     for name, e in sorted(entries.items(), key=lambda pair: (pair[1].start, pair[1].end)):
         if e.start != place:
@@ -175,7 +175,7 @@ def _bytes_of(path: Path, name: str, dtype: str) -> int:
     if dtype == "BF16":
         return 2
     known = "float64, float32, float16 or bfloat16"
-    raise ValueError(f"{path}: {name} is stored as {dtype}, which is not read; store it as {known}")
+    raise ValueError(f"{path}: {name} is stored as {dtype}, which is not supported; store it as {known}")
 
 
 def _array(entry: _Entry, data: bytes | memoryview) -> tuple[Array, str]:
@@ -189,12 +189,12 @@ def _array(entry: _Entry, data: bytes | memoryview) -> tuple[Array, str]:
 
 
 def mapped(files: Sequence[TensorFile]) -> bool:
-    """Whether the weights of these files are mapped and not copied: where they are large."""
+    """Whether the weights of these files are mapped and not copied, because they are large."""
     return sum(file.bytes_held for file in files) > MAPPED
 
 
 def check_memory(files: Sequence[TensorFile]) -> None:
-    """ValueError that says what the weights need, where that is more than the memory that is free."""
+    """Raise ValueError, with the memory that the weights need, if that is more than is free."""
     needed, free = sum(file.bytes_copied(mapped(files)) for file in files), free_memory()
     if free is not None and needed > free:
         raise ValueError(

@@ -41,7 +41,7 @@ _NORM_GLYPHS = {"w": "gain", "b": "b_N"}
 def to_paper(weights: Mapping[str, Array]) -> dict[str, Array]:
     """Weights under TransformerLens's names and in its shapes, as argument names in the paper's shapes.
 
-    Matrices are transposed, heads taken apart: ``W_OV`` here, ``W_O W_V``, is ``(W_V @ W_O)^T`` there, and
+    Matrices are transposed, heads separated: ``W_OV`` here, ``W_O W_V``, is ``(W_V @ W_O)^T`` there, and
     ``W_QK``, ``W_Q^T W_K``, is ``W_Q @ W_K^T`` there. The position table and the vectors stay as they are.
 
     >>> import numpy as np
@@ -98,7 +98,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dtypes = list(dict.fromkeys(dtypes_of[n] for n in axes))
     notes += [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
     notes += taken
-    if described.causal:  # one that looks both ways has the buffer too, and does not read it
+    if described.causal:  # a bidirectional model has the buffer too, unused
         notes += mask_note(
             {n: w for n, w in stored.weights.items() if n.endswith(BUFFERS)}, settings.windows(len(found.counts))
         )
@@ -108,7 +108,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
 
 
 def _prepared(stored: Stored, config: Config) -> tuple[dict[str, Array], dict[str, str], list[str]]:
-    """Weights without buffers, with an unembedding that is tied, their types, and notes on both."""
+    """Weights without buffers, with a tied unembedding, their types, and notes on both."""
     dropped = [n for n in stored.weights if n.endswith(BUFFERS)]
     unread = [n for n in ("pos_embed.W_pos",) if n in stored.weights and config.values.get(_POSITION) == "alibi"]
     weights = {n: w for n, w in stored.weights.items() if n not in dropped + unread}
@@ -116,7 +116,7 @@ def _prepared(stored: Stored, config: Config) -> tuple[dict[str, Array], dict[st
     if config.flag("tie_word_embeddings", False) and "unembed.W_U" not in weights and "embed.W_E" in weights:
         weights["unembed.W_U"], dtypes["unembed.W_U"] = weights["embed.W_E"].T, dtypes["embed.W_E"]
         notes.append("the unembedding is the embedding (tied)")
-    notes += dropped_note(dropped) + [f"{n} is in the file, but a model with ALiBi does not read it" for n in unread]
+    notes += dropped_note(dropped) + [f"{n} is in the file, but unused in a model with ALiBi" for n in unread]
     return weights, dtypes, notes
 
 
@@ -130,9 +130,9 @@ def _d_head(layer: int) -> str:
     return f"d_head of layer {layer}"
 
 
-# ------------------------------------------------------------------------------------------ what must be there
+# ------------------------------------------------------------------------------------------ required weights
 def _axes(found: Features, weights: Mapping[str, Array]) -> dict[str, Axes]:
-    """The weights that must be there, and those that may and are, with the names of their axes."""
+    """The required weights, and the optional ones present, with the names of their axes."""
     axes: dict[str, Axes] = {"embed.W_E": ("d_vocab", "d_model")}
     if found.positions in ("standard", "shortformer"):
         axes["pos_embed.W_pos"] = ("n_ctx", "d_model")
@@ -161,7 +161,7 @@ def _attention_axes(at: str, layer: int, found: Features, weights: Mapping[str, 
         axes[f"{at}b_Q"] = (heads, d_head)
     axes |= {f"{at}{side}_norm.w": (d_head,) for side in "qk"} if found.qk_norm else {}
     for kind in "KV":
-        under = "_" if f"{at}_W_{kind}" in weights else ""  # grouped, or each head's own, as some files have it
+        under = "_" if f"{at}_W_{kind}" in weights else ""  # grouped, or per head, as in some files
         stored = weights.get(f"{at}{under}W_{kind}")
         few = found.groups and (under or (stored is not None and len(stored) == found.groups[layer]))
         owners = f"n_key_value_heads of layer {layer}" if few else heads
@@ -180,13 +180,13 @@ def _mlp_axes(at: str, layer: int, gated: bool, weights: Mapping[str, Array]) ->
 
 
 def _norm_axes(names: list[str], found: Features, weights: Mapping[str, Array]) -> dict[str, Axes]:
-    """The gain of each norm, and the bias of an LN where it is there."""
+    """The gain of each norm, and the bias of an LN if present."""
     biases = [f"{n}.b" for n in names if found.norm == "LN" and f"{n}.b" in weights]
     return dict.fromkeys((*(f"{n}.w" for n in names), *biases), ("d_model",))
 
 
 def _given(config: Config, found: Features) -> dict[str, int]:
-    """Sizes by the word of the config; head counts are the config's or those of W_Q."""
+    """Sizes by their config keys; head counts are the config's or those of W_Q."""
     words = ("d_model", "d_head", "d_vocab", "d_vocab_out", "n_ctx", "d_mlp")
     given = {word: size for word in words if (size := config.size(word, 1)) is not None}
     if config.head_counts(len(found.counts)) is not None:
@@ -195,11 +195,11 @@ def _given(config: Config, found: Features) -> dict[str, int]:
     return given | {f"n_key_value_heads of layer {layer}": count for layer, count in enumerate(groups)}
 
 
-# --------------------------------------------------------------------------------------- what becomes of it
+# --------------------------------------------------------------------------------------- the model
 def _with_groups(weights: Mapping[str, Array], found: Features) -> dict[str, Array]:
-    """Keys and values of groups under the names ``_W_K``, ..., those of heads of their own under ``W_K``, ...
+    """Keys and values of groups under the names ``_W_K``, ..., those of separate heads under ``W_K``, ...
 
-    ValueError where the keys or values of a group, stored for each of its heads, are not the same.
+    Raises ValueError if the keys or values of a group, stored for each of its heads, differ.
     """
     changed: dict[str, Array] = {}
     for name, w in weights.items():
@@ -214,7 +214,7 @@ def _with_groups(weights: Mapping[str, Array], found: Features) -> dict[str, Arr
             if not np.array_equal(w, np.repeat(w[::each], each, axis=0)):
                 raise ValueError(
                     f"n_key_value_heads is {count}, but {name} differs within groups of {each} heads; "
-                    "remove the key where every head has keys and values of its own"
+                    "remove the key if every head has its own keys and values"
                 )
             w = w[::each]
         changed[f"{at}_{glyph}" if count != heads else f"{at}{glyph}"] = w
@@ -222,7 +222,7 @@ def _with_groups(weights: Mapping[str, Array], found: Features) -> dict[str, Arr
 
 
 def _move_gated_biases(paper: dict[str, Array], architecture: Architecture) -> list[str]:
-    """TransformerLens adds b_in of a gated MLP after the product with the gate: that is ``W_out b_in`` in b_out."""
+    """TransformerLens adds b_in of a gated MLP after the product with the gate: this is ``W_out b_in`` in b_out."""
     moved = []
     for layer in sorted(architecture.mlps) if architecture.gated else ():
         b_in = paper.pop(f"b_in_L{layer}", np.zeros(0))
@@ -239,7 +239,7 @@ def _scaled(config: Config) -> bool:
 
 
 def _scales(config: Config, architecture: Architecture, sizes: Mapping[str, int]) -> dict[str, float]:
-    """One over what scores are divided by: sqrt(d_head) or attn_scale, times the layer's number where it says so."""
+    """One over the divisor of the scores: sqrt(d_head) or attn_scale, times the layer's number if configured."""
     by_layer, scales = config.flag("scale_attn_by_inverse_layer_idx", False), {}
     for head in architecture.all_heads if architecture.scale else ():
         divisor = config.divisor or math.sqrt(sizes[_d_head(head.layer)])
@@ -251,23 +251,23 @@ def _scales(config: Config, architecture: Architecture, sizes: Mapping[str, int]
 def _notes(config: Config, architecture: Architecture, dtypes: list[str], sizes: Mapping[str, int]) -> list[str]:
     notes, values = [], config.values
     if values.get("positional_embedding_type") is None:
-        notes.append("the config names no kind of position, so there is none")
+        notes.append("the config does not give a kind of position, so there is none")
     if values.get("attention_dir") is None:
-        notes.append("the config does not say attention_dir, so attention is causal")
+        notes.append("the config does not give attention_dir, so attention is causal")
     if architecture.norm and values.get("eps") is None:
-        notes.append(f"the config does not say eps of the norms, so it is {config.settings.eps:g}")
+        notes.append(f"the config does not give eps of the norms, so it is {config.settings.eps:g}")
     notes += half_precision_note(dtypes)
     if not architecture.unembed:
-        notes.append("there is no unembedding, so there are no logits: the residual stream is what is expanded")
+        notes.append("there is no unembedding, so there are no logits: the residual stream is expanded")
     d_heads = [sizes[_d_head(layer)] for layer, count in enumerate(architecture.heads) if count]
     if not config.flag("use_attn_scale", True):
         notes.append("use_attn_scale is false")
     elif config.divisor is not None and any(config.divisor != math.sqrt(n) for n in d_heads):
         notes.append(f"scores are divided by attn_scale = {config.divisor:g}")
     if config.flag("use_local_attn", False) and not architecture.causal:
-        notes.append("attention looks both ways, so windows (use_local_attn), a part of the causal mask, mean nothing")
+        notes.append("attention is bidirectional, so windows (use_local_attn), part of the causal mask, have no effect")
     if config.flag("scale_attn_by_inverse_layer_idx", False):
-        notes.append("scores of layer l (counted from 0) are divided by l + 1 too")
+        notes.append("scores of layer l (counted from 0) are also divided by l + 1")
     return notes
 
 

@@ -1,12 +1,12 @@
 """Live bridges of TransformerLens 4 around a model of Hugging Face's transformers: GPT-2, GPT-NeoX, LLaMA and its kin.
 
 Their state dict has the names of a native bridge (:mod:`~symcircuits.loaders.bridge`), with every change that the
-bridge made to its weights (folded norms, centred weights). Of GPT-2 what is a ``Conv1D`` there, ``attn.o``,
-``mlp.in`` and ``mlp.out``, stays ``[in, out]``; ``q``, ``k`` and ``v`` are linear layers. What the bridge's own config
-leaves out (windows, the part of a head that turns) stands in the config of the model inside, which is read as that of a
-file is, as do the multipliers of Granite and Gemma; Gemma's gains are stored less 1. Since names and shapes tell
-neither of this, what was read is held to what the live model computes on a few tokens. Source: TransformerLens 4.3,
-transformers 5.
+bridge made to its weights (folded norms, centred weights). For GPT-2 the weights that are ``Conv1D``, ``attn.o``,
+``mlp.in`` and ``mlp.out``, stay ``[in, out]``; ``q``, ``k`` and ``v`` are linear layers. Settings missing from the
+bridge's own config (windows, the rotary part of a head) are in the config of the model inside, which is read like that
+of a file, as are the multipliers of Granite and Gemma; Gemma's gains are stored less 1. Since names and shapes do not
+show these things, the result is compared with the logits of the live model on a few tokens. Source: TransformerLens
+4.3, transformers 5.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from symcircuits.model import Model
 
 __all__ = ["check_computes", "is_wrapped", "older_names", "read_wrapped", "runs_in_float32"]
 
-_TOKENS = 5  # on so many tokens what was read is held to the live model
-# How far logits may be off, of the largest, by the type of the weights: a weight that is turned the wrong way, another
-# activation or eps show far above, rounding stays far below. In float64 too transformers has its RMS norms and
+_TOKENS = 5  # tokens on which the result is compared with the live model
+# Allowed error of logits, relative to the largest, by the type of the weights: a transposed weight, another
+# activation or eps exceed it by far, rounding stays far below. In float64 too transformers has its RMS norms and
 # rotations in float32.
 _OFF = {"float64": 1e-4, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
 _GAIN = re.compile(r"(^|\.)ln(1|2|_final)\.weight$")
-Keys = dict[str, Any]  # of a config, in TransformerLens's names
+Keys = dict[str, Any]  # of a config, under TransformerLens's names
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of model: its ``model_type``, what its config says, which weights are stored turned."""
+    """A kind of model: its ``model_type``, what its config says, which weights are stored transposed."""
 
     model_types: tuple[str, ...]
     say: Callable[[Config], Keys]
@@ -51,14 +51,14 @@ class _Kind:
 
 
 def is_wrapped(config: Mapping[str, Any], names: list[str]) -> bool:
-    """Whether these are config and names of a bridge around another model."""
+    """Whether the config and names are those of a bridge around another model."""
     return config.get("architecture") not in (None, NATIVE) and BRIDGE.recognises(names)
 
 
 def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: str) -> Model:
     """From the state dict of a bridge and the config of the model inside it (an object with ``to_dict()``).
 
-    Raises :class:`Unsupported` for a kind of model whose stored weights are not known, ValueError without its config.
+    Raises :class:`Unsupported` for a kind of model whose storage of weights is unknown, ValueError without its config.
     """
     architecture = config["architecture"]
     if not isinstance(architecture, str) or architecture not in _KINDS:
@@ -72,7 +72,7 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
     if not isinstance(said, Mapping):
         raise ValueError(
             f"this is a bridge around a {architecture} without the config of that model (original_model.config), which "
-            "says what the config of the bridge leaves out"
+            "has what the config of the bridge lacks"
         )
     kind = _KINDS[architecture]
     settings = read_keys(Config(said), kind.model_types)
@@ -83,7 +83,7 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
 
 
 def _multiplied(model: Model, config: Config) -> Model:
-    """With the multipliers of a Granite or Gemma, which no key of TransformerLens holds."""
+    """With the multipliers of a Granite or Gemma, for which TransformerLens has no key."""
     numbers = multipliers_of(config, model.architecture.n_layers, model.d_model)
     numbers = {symbol: number for symbol, number in numbers.items() if number != 1}
     architecture = replace(model.architecture, multipliers=frozenset(numbers))
@@ -91,9 +91,9 @@ def _multiplied(model: Model, config: Config) -> Model:
 
 
 def older_names(live: Any, tensors: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
-    """The tensors of a live bridge under TransformerLens's older names and in its shapes, without a copy.
+    """The tensors of a live bridge under TransformerLens's older names and in its shapes, uncopied.
 
-    Those that have no such name are left out. ValueError where the names are not those of a bridge.
+    Tensors without such a name are left out. Raises ValueError if the names are not those of a bridge.
     """
     if not BRIDGE.recognises(tensors):
         raise ValueError(
@@ -114,14 +114,14 @@ def older_names(live: Any, tensors: Mapping[str, Any], architecture: Architectur
 
 
 def _full_gains(tensors: Mapping[str, Any], kind: _Kind | None) -> Mapping[str, Any]:
-    """The tensors with gains as they multiply: Gemma's are stored less 1."""
+    """The tensors with the gains that multiply: Gemma's are stored less 1."""
     if kind is None or "gemma" not in kind.model_types:
         return tensors
     return {n: 1 + w if _GAIN.search(n) else w for n, w in tensors.items()}
 
 
 def runs_in_float32(live: Any) -> bool:
-    """Whether a live model computes some of its steps in float32 whatever its type: rotations and norms of bridges."""
+    """Whether a live model computes some steps in float32, whatever its type: rotations and norms of bridges."""
     return _architecture(live) in _KINDS.keys() - {"GPT2LMHeadModel"}
 
 
@@ -130,7 +130,7 @@ def _architecture(live: Any) -> str:
     return str(config.get("architecture") if isinstance(config, Mapping) else getattr(config, "architecture", None))
 
 
-# ----------------------------------------------------------------------- configs, in the words of TransformerLens
+# ----------------------------------------------------------------------- configs, with the keys of TransformerLens
 def _gpt2(config: Config) -> Keys:
     layers, heads, size = hf.needed(config, "n_layer", "n_head", "n_embd")
     return {
@@ -177,7 +177,7 @@ def _llama(config: Config) -> Keys:
 
 
 def _inverse(multiplier: float) -> float:
-    """What scores are divided by; ValueError where that is not a positive number."""
+    """The divisor of the scores; raises ValueError if it is not a positive number."""
     if not multiplier > 0:
         raise ValueError(f"attention_multiplier in the config must be a positive number, not {multiplier:g}")
     return 1 / multiplier
@@ -199,21 +199,21 @@ _KINDS = {
 }
 
 
-# ------------------------------------------------------------------------------- held to what the live model computes
+# ------------------------------------------------------------------------------- comparison with the live model
 def _unembedded(hidden: Array, model: Model) -> Array:
     end = hidden.astype(np.float64) @ np.asarray(model.weights["W_U"], np.float64).T
     return np.asarray(end * model.multipliers.get("m_U", 1.0))
 
 
 def check_computes(live: Any, tensor: Any, model: Model) -> None:
-    """ValueError where a live model computes other logits than the model that was read from it, on a few tokens.
+    """Raise ValueError if, on a few tokens, a live model and the model read from it have different logits.
 
-    ``tensor``: one of its weights, from which a tensor of tokens is made, on the same device.
+    ``tensor``: one of its weights; the tensor of tokens is made on its device.
     """
     tokens = [(3 * i + 1) % model.d_vocab for i in range(min(_TOKENS, model.n_context or _TOKENS))]
     try:
         given = live(tensor.new_tensor([tokens]).long())
-        hidden = getattr(given, "last_hidden_state", None)  # of a base model, whose unembedding is the embedding
+        hidden = getattr(given, "last_hidden_state", None)  # a base model, whose unembedding is the embedding
         end, _ = as_array(getattr(given, "logits", given) if hidden is None else hidden)
         logits = end if hidden is None else _unembedded(end, model)
     except Exception as fault:
@@ -227,6 +227,6 @@ def check_computes(live: Any, tensor: Any, model: Model) -> None:
     if not off <= _OFF.get(model.dtype, _OFF["bfloat16"]) * largest:
         raise ValueError(
             f"the live model computes other logits than its weights and config say (off by {off:.2g}; the largest is "
-            f"{largest:.2g}): it may be in training mode (dropout), have hooks that change something, or need what is "
-            "not known here; call eval() and reset its hooks"
+            f"{largest:.2g}): it may be in training mode (dropout), have hooks that change something, or need "
+            "unsupported features; call eval() and reset its hooks"
         )

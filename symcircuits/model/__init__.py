@@ -1,12 +1,12 @@
 """The second witness: real transformers, computed with NumPy from the definition of the transformer.
 
-Nothing here sees how the algebra describes a model (its branches and programs); of the architecture it takes the
-description alone. ``weights`` says which weights there are, ``forward`` is the forward pass and ``attending`` what
-positions do in it, ``transformer`` holds the weights and the record of a run, ``edits`` runs it again with something
-changed, ``reruns`` many times at once, ``over_ring`` is the forward pass with patterns, norms and MLP outputs given,
-``instances`` makes random models and changes of basis, ``folding`` moves gains into weights, ``attached`` takes
-readouts and sources that are attached, ``tensors`` holds arrays of other libraries, ``tokens`` and ``checks`` say
-what is refused.
+Nothing here depends on how the algebra describes a model (its branches and programs); of the architecture it uses the
+description alone. ``weights`` lists the weights, ``forward`` is the forward pass and ``attending`` the effect of
+positions in it, ``transformer`` holds the weights and the record of a run, ``edits`` runs it again with changes,
+``reruns`` with many changes at once, ``over_ring`` is the forward pass with patterns, norms and MLP outputs given,
+``instances`` makes random models and changes of basis, ``folding`` moves gains into weights, ``attached`` defines
+attached readouts and sources, ``tensors`` holds arrays of other libraries, ``tokens`` and ``checks`` validate
+arguments.
 """
 
 from symcircuits.model.attached import Attachment, readout, source

@@ -1,12 +1,12 @@
-"""The frozen model with only some heads and one source kept, and what a path adds to it: a term, measured.
+"""The frozen model with only some heads and one source kept, and the contribution of a path to it: a measured term.
 
-With everything held fixed the stream is linear in each source, and every head acts once on what it reads. So a path
-``p`` from a source is the alternating sum over the subsets S of its heads (Moebius inversion)
+With everything held fixed the stream is linear in each source, and every head acts once on its input. So the term of
+a path ``p`` from a source is the alternating sum over the subsets S of its heads (Moebius inversion)
 
-``term_p = sum_S (-1)^|p without S| X(the heads of S and that source alone)``.
+``term_p = sum_S (-1)^|p without S| X(only the heads of S and that source)``.
 
-Nothing here multiplies a path out, or knows how the algebra describes a model: it sees heads, names of sources and the
-forward pass of :mod:`symcircuits.model.over_ring`. Source: own derivation.
+Nothing here multiplies a path out, or depends on how the algebra describes a model: it uses heads, names of sources
+and the forward pass of :mod:`symcircuits.model.over_ring`. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from symcircuits.model.over_ring import Frozen, frozen, queries_and_keys
 __all__ = ["Alone", "subsets"]
 
 _ARGUMENTS: Final = {"embed": "W_E", "pos": "P"}
-_WRITTEN: Final = ("b_", "mlp_", "rest_")  # what else is a source, by the beginning of its argument name
+_WRITTEN: Final = ("b_", "mlp_", "rest_")  # other sources, by the prefix of their argument names
 _SIDES: Final = ("query", "key")
 
 
 def subsets(heads: tuple[str, ...]) -> Iterator[tuple[int, frozenset[str]]]:
-    """Every subset of some heads, with the sign of the number of those that are missing.
+    """Every subset of some heads, with the sign of the number of missing heads.
 
     >>> [(sign, sorted(kept)) for sign, kept in subsets(("L0H1", "L1H0"))]
     [(1, []), (-1, ['L1H0']), (-1, ['L0H1']), (1, ['L0H1', 'L1H0'])]
@@ -39,9 +39,9 @@ def subsets(heads: tuple[str, ...]) -> Iterator[tuple[int, frozenset[str]]]:
 
 
 class Alone:
-    """Frozen runs of an architecture over a ring in which little is kept; ``matrices`` as of ``frozen``.
+    """Frozen runs of an architecture over a ring with few heads and sources kept; ``matrices`` as in ``frozen``.
 
-    ``remember``: each run is made once, and kept (small matrices, many terms). ``runs`` counts those that were made.
+    ``remember``: each run is cached (small matrices, many terms). ``runs`` counts those computed.
 
     >>> from symcircuits.arrays.rings import Floats
     >>> from symcircuits.core.architecture import attention_only
@@ -62,7 +62,7 @@ class Alone:
         self._paths: dict[Any, Array] | None = {} if remember else None
 
     def of_source(self, source: str) -> Mapping[str, Any]:
-        """The matrices, those of every other source zero; ValueError on a source that is not there."""
+        """The matrices, with every other source set to zero; raises ValueError if the source does not exist."""
         if source not in self._of_source:
             own = {part.name: part.argument for part in self.architecture.parts}
             argument = own.get(source) or _ARGUMENTS.get(source) or source.replace("[", "_").removesuffix("]")
@@ -71,11 +71,11 @@ class Alone:
             if argument not in sources:
                 raise ValueError(f"the model has no source {source}")
             off = {name: np.zeros_like(self.matrices[name]) for name in sources - {argument}}
-            self._of_source = {source: {**self.matrices, **off}}  # that of one source at a time
+            self._of_source = {source: {**self.matrices, **off}}  # for one source at a time
         return self._of_source[source]
 
     def run(self, source: str, kept: frozenset[str]) -> Frozen:
-        """The frozen run with these heads and this source alone."""
+        """The frozen run with only these heads and this source."""
         if self._made is not None and (source, kept) in self._made:
             return self._made[source, kept]
         self.runs += 1
@@ -87,8 +87,8 @@ class Alone:
     def term(self, target: str, sources: Sequence[str], heads: Sequence[Sequence[object]]) -> Array:
         """The term of paths with these sources and heads: of ``logits``, ``stream``, ``readout:probe`` or scores.
 
-        Of scores ``scale q k^T`` with the part of the query path in ``q`` and of the key path in ``k``: what meets
-        there is linear in each.
+        For scores, ``scale q k^T`` with the part of the query path in ``q`` and that of the key path in ``k``: the
+        product is linear in each.
         """
         paths = [(source, tuple(map(str, through))) for source, through in zip(sources, heads, strict=True)]
         if target.partition(":")[0] != "scores":
@@ -99,7 +99,7 @@ class Alone:
         return self.ring.times(self.matrices[f"scale_{head}"], raw) if self.architecture.scale else raw
 
     def path(self, target: str, side: str, source: str, heads: tuple[str, ...]) -> Array:
-        """What one path adds to what is read: the alternating sum."""
+        """The contribution of one path to the target: the alternating sum."""
         key = target, side, source, heads
         if self._paths is not None and key in self._paths:
             return self._paths[key]

@@ -1,6 +1,6 @@
-"""Attached readouts and sources, with their numbers: what is given, what is checked, and how it is attached.
+"""Attached readouts and sources, with their numbers: arguments, checks and attachment.
 
-What they are to the algebra is described in :mod:`symcircuits.core.attachments`.
+Their meaning for the algebra is described in :mod:`symcircuits.core.attachments`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Attachment", "arrays_of", "attach", "check_attached", "readout", "so
 class Attachment:
     """A readout or a source that :meth:`Model.with_` attaches; made by :func:`readout` and :func:`source`.
 
-    ``kind`` is ``"readout"`` or ``"source"``; ``layer`` None: after the last layer; ``of`` what is read, or of what it
-    is a part; ``normed`` whether a readout reads what comes out of the norm there, or (``"final"``) of the final norm
-    taken there (None: there must be none).
+    ``kind`` is ``"readout"`` or ``"source"``; ``layer`` None: after the last layer; ``of``: what is read, or what the
+    source is a part of; ``normed``: whether a readout reads the output of the norm there, or (``"final"``) of the final
+    norm applied there (None: the model must have no norms).
     """
 
     kind: str
@@ -41,9 +41,9 @@ class Attachment:
         return f"<{self.kind} {self.name!r}: {self.of}, {where}, {list(self.array.shape)}>"
 
     def described(self, architecture: Architecture) -> Reading | Part:
-        """What it is to an architecture; ValueError where a norm makes it unclear what is read."""
+        """Its description for an architecture; raises ValueError if norms make it unclear what is read."""
         at = architecture.n_layers if self.layer is None and self.kind == "readout" else self.layer
-        layer: Any = at if as_whole(at) is None else as_whole(at)  # what is not a number is refused with the rest
+        layer: Any = at if as_whole(at) is None else as_whole(at)  # a value that is not a number raises later
         if self.kind == "source":
             return Part(self.name, layer, self.of)
         label = label_at(layer, self.of, architecture.n_layers, final=self.normed == FINAL)
@@ -53,8 +53,8 @@ class Attachment:
         if architecture.norm and self.normed is None:
             out, stands, final = (setting("normed", value) for value in (True, False, FINAL))
             raise ValueError(
-                f"{self.name!r}: the model has norms, so say what is read: {out} (what comes out of the norm {label}) "
-                f"or {stands} (the stream as it stands), or {final} (what the final norm makes of it, as a logit lens "
+                f"{self.name!r}: the model has norms, so say what is read: {out} (the output of the norm {label}) "
+                f"or {stands} (the stream as it stands), or {final} (the final norm applied to it, as a logit lens "
                 "does)"
             )
         return Reading(self.name, layer, self.of, label if self.normed else "")
@@ -68,23 +68,24 @@ def readout(
     normed: bool | Literal["final"] | None = None,
     at: str = "stream",
 ) -> Attachment:
-    """A direction, or several, that read the stream in the place of the unembedding: a probe, a feature, a neuron.
+    """A direction, or several, that read the stream in place of the unembedding: a probe, a feature, a neuron.
 
     ``Y probe^T`` with ``Y`` the stream at point ``layer``, before the blocks of that layer (None: after the last):
-    as it stands (``normed=False``), what comes out of the norm there (``normed=True``: of the layer's attention, at
-    the end the final norm), or what the final norm makes of it (``normed="final"``). A model with norms needs one of
-    the three. ``at="mlp"``: Y is what the MLP of that layer reads, so that a row of ``W_in`` (of an encoder) gives a
-    neuron's (a feature's) pre-activation without its bias. ``vectors``: ``[d_model]`` or ``[k, d_model]``, need not be
-    of length 1. The target is called ``readout:probe``.
+    without a norm (``normed=False``), after the norm there (``normed=True``: that of the layer's attention, at
+    the end the final norm), or after the final norm applied there (``normed="final"``). A model with norms needs one of
+    the three. ``at="mlp"``: Y is the input of the MLP of that layer, so a row of ``W_in`` (of an encoder) gives a
+    neuron's (a feature's) pre-activation without its bias. ``vectors``: ``[d_model]`` or ``[k, d_model]``, of any
+    length. The target is called ``readout:probe``.
 
     ``normed="final"`` with the rows of ``W_U`` is the logit lens:
-    ``D X_l C diag(gain) W_U^T + 1 b_N^T W_U^T``, ``[n, d_vocab_out]``, with centring C (LN only), gain and b_N those of
-    the norm ``final``, and ``D[finalL1] = diag(1 / sigma)``, ``[n, n]``, held fixed, of the rows of ``X_1`` itself
-    (sigma with the eps of the final norm). After the last layer it is ``normed=True``. Directions are read as they are
-    given: b_U, ``m_U`` and a soft cap of the logits are not a part of a readout.
+    ``D X_l C diag(gain) W_U^T + 1 b_N^T W_U^T``, ``[n, d_vocab_out]``, with centring C (LN only), gain and b_N of
+    the norm ``final``, and ``D[finalL1] = diag(1 / sigma)``, ``[n, n]``, held fixed, for the rows of ``X_1`` itself
+    (sigma with the eps of the final norm). After the last layer it equals ``normed=True``. Directions are used as
+    given: b_U, ``m_U`` and a soft cap of the logits are not part of a readout.
 
-    Raises ValueError on a bad name, array or layer; whether it fits a model is said by :meth:`Model.with_`. Source: own
-    derivation (a readout is linear, as the unembedding is); nostalgebraist 2020, "interpreting GPT: the logit lens".
+    Raises ValueError on an invalid name, array or layer; :meth:`Model.with_` checks whether it fits a model. Source:
+    own derivation (a readout is linear, as the unembedding is); nostalgebraist 2020, "interpreting GPT: the logit
+    lens".
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.values.evaluate import evaluate
@@ -115,23 +116,23 @@ def readout(
 
 
 def source(name: str, array: Any, layer: int, *, of: str = "stream", activations: Any = None) -> Attachment:
-    """A part of a model set apart as a source of its own, so that paths begin at it: an SAE feature, a steering vector.
+    """A part of a model set apart as a source of its own, where paths begin: an SAE feature, a steering vector.
 
     ``array``: a row for each token, ``[n, d_model]`` or ``[batch, n, d_model]``; or one direction ``[d_model]``
-    (``[1, d_model]``), the same for every token, or times ``activations`` ``[n]`` or ``[batch, n]``. What it is a part
-    of:
+    (``[1, d_model]``), the same for every token, or times ``activations`` ``[n]`` or ``[batch, n]``. ``of`` says what
+    it is a part of:
 
-    - ``of="stream"``: of the stream at point ``layer``, before the blocks of that layer. There
-      ``X_l = sum of the sources + rest``, and all that is before is cut off: paths begin at the sources and at
+    - ``of="stream"``: the stream at point ``layer``, before the blocks of that layer. There
+      ``X_l = sum of the sources + rest``, and everything before is cut off: paths begin at the sources and at
       ``rest[L1]``.
-    - ``of="mlp"``: of what the MLP of that layer writes, ``mlp = sum of the sources + rest``; ``rest[M1]`` stands in
-      the place of ``mlp[L1]``.
-    - ``of="added"``: of nothing: it is added to the stream at point ``layer``, and the model is run with it. At the
-      point where the stream is split too, it is added after that, and is a source beside it.
+    - ``of="mlp"``: the output of the MLP of that layer, ``mlp = sum of the sources + rest``; ``rest[M1]`` replaces
+      ``mlp[L1]``.
+    - ``of="added"``: nothing: it is added to the stream at point ``layer``, and the model is run with it. At a point
+      where the stream is also split, it is added after the split, as one more source.
 
-    Raises ValueError on a bad name, array, layer or ``of``; whether it fits a model and tokens is said by
-    :meth:`Model.with_` and :meth:`Model.run`. Source: own derivation; for ``"stream"`` features and error as in
-    attribution graphs (Ameisen et al. 2025, "Circuit Tracing").
+    Raises ValueError on an invalid name, array, layer or ``of``; :meth:`Model.with_` and :meth:`Model.run` check
+    whether it fits a model and tokens. Source: own derivation; for ``"stream"`` features and error as in attribution
+    graphs (Ameisen et al. 2025, "Circuit Tracing").
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import logits
@@ -155,7 +156,7 @@ def source(name: str, array: Any, layer: int, *, of: str = "stream", activations
                 f"{name!r}: activations [n] or [batch, n] go with one direction [d_model], not {list(times.shape)} "
                 f"with {list(rows.shape)}"
             )
-        with np.errstate(over="ignore"):  # refused below
+        with np.errstate(over="ignore"):  # raises below
             rows = times[..., None] * rows
         if not np.isfinite(rows).all():
             raise ValueError(f"{name!r}: activations times the direction leave the range of float64")
@@ -187,7 +188,7 @@ def _numbers(name: str, given: Any, what: str = "the array") -> Array:
 def attach(
     architecture: Architecture, arrays: Mapping[str, Array], found: Iterable[Any]
 ) -> tuple[Architecture, dict[str, Array]]:
-    """The architecture with what is attached, and the arrays by name."""
+    """The architecture with the attachments, and the arrays by name."""
     listed = list(found)
     for one in listed:
         if not isinstance(one, Attachment):
@@ -197,7 +198,7 @@ def attach(
 
 
 def check_attached(architecture: Architecture, arrays: Mapping[str, Any], d_model: int) -> Mapping[str, Array]:
-    """The arrays of the readouts and sources of an architecture, checked; ValueError names the one at fault."""
+    """The arrays of the readouts and sources of an architecture, checked; ValueError names the faulty one."""
     wanted = [one.name for one in architecture.attachments]
     if set(wanted) != set(arrays):
         odd = sorted(set(wanted) ^ set(arrays))
@@ -219,7 +220,7 @@ def arrays_of(
 ) -> dict[str, Array]:
     """All arrays by argument name: readouts ``[k, d_model]``, sources ``[*shape, d_model]`` for tokens of that shape.
 
-    ValueError where a source is not for such tokens.
+    Raises ValueError if a source is not for such tokens.
     """
     found = {r.argument: arrays[r.name].astype(dtype) for r in architecture.readings}
     for part in architecture.parts:

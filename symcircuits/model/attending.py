@@ -1,4 +1,4 @@
-"""What positions do to scores: rotations of queries and keys, ALiBi's slopes, and which keys a query may attend to."""
+"""The effect of positions on scores: rotations of queries and keys, ALiBi's slopes, and masks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """Rotary positions: the first ``dim`` entries of queries and keys (as many as pair off when None) are turned.
+    """Rotary positions: the first ``dim`` entries of queries and keys (None: as many as form pairs) are rotated.
 
-    Pair m of the row at position i turns by ``i base^(-2 m / dim)``, or by ``i frequencies[m]`` where they are given.
+    Pair m of the row at position i rotates by ``i base^(-2 m / dim)``, or by ``i frequencies[m]`` if they are given.
     Pairs are entries m and m + dim / 2, or with ``adjacent`` 2 m and 2 m + 1. Raises ValueError on an odd or negative
     dim, a base that is not positive, or the wrong number of frequencies. Source: Su et al. (2021), "RoFormer".
 
@@ -39,7 +39,7 @@ class Rotary:
 
     def __post_init__(self) -> None:
         if self.dim is not None and (type(self.dim) is not int or self.dim < 0 or self.dim % 2):
-            raise ValueError(f"rotary positions turn pairs, so dim must be an even whole number, not {brief(self.dim)}")
+            raise ValueError(f"rotary positions rotate pairs: dim must be an even whole number, not {brief(self.dim)}")
         if isinstance(self.base, bool) or not 0 < self.base < math.inf:
             raise ValueError(f"the base of rotary positions must be a positive number, not {brief(self.base)}")
 
@@ -47,10 +47,10 @@ class Rotary:
         return d_head - d_head % 2 if self.dim is None else self.dim
 
     def angles(self, d_head: int) -> Array:
-        """The angle of each pair for one step, ``[dim / 2]``; ValueError where d_head does not hold them."""
+        """The angle of each pair for one step, ``[dim / 2]``; raises ValueError if d_head is too small for them."""
         dim = self._dim(d_head)
         if dim > d_head:
-            raise ValueError(f"rotary positions cannot turn {dim} of the {d_head} entries of queries and keys")
+            raise ValueError(f"rotary positions cannot rotate {dim} of the {d_head} entries of queries and keys")
         if self.frequencies is not None:
             if len(self.frequencies) != dim // 2:
                 raise ValueError(f"rotary positions have {dim // 2} pairs, but {len(self.frequencies)} frequencies")
@@ -64,7 +64,7 @@ class Rotary:
 
 
 def rotate(rows: Array, rotary: Rotary) -> Array:
-    """Queries or keys ``[..., n, d_head]``, row i turned as position i asks; an isometry.
+    """Queries or keys ``[..., n, d_head]``, row i rotated for position i; an isometry.
 
     >>> turned = rotate(np.array([[1.0, 0.0], [1.0, 0.0]]), Rotary())
     >>> np.round(turned, 3).tolist()
@@ -83,9 +83,9 @@ def _turns(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike) -> tuple[A
 
 
 def rotations(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike = np.float64) -> Array:
-    """The matrices ``R_i [n, d_head, d_head]`` with which row i is multiplied from the right: ``q_i R_i``.
+    """The matrices ``R_i [n, d_head, d_head]`` that multiply row i from the right: ``q_i R_i``.
 
-    So ``(q_i R_i)(k_j R_j)^T`` depends on the positions through ``R_i R_j^T``, that is on j - i alone.
+    So ``(q_i R_i)(k_j R_j)^T`` depends on the positions through ``R_i R_j^T``, that is, on j - i alone.
 
     >>> rows = np.arange(6.0).reshape(3, 2)
     >>> turned = np.stack([row @ r for row, r in zip(rows, rotations(3, 2, Rotary()))])
@@ -102,7 +102,7 @@ def rotations(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike = np.flo
 
 
 def rotation_over(offset: int, d_head: int, rotary: Rotary) -> Array:
-    """``R_i R_j^T [d_head, d_head]`` of a query i and a key j = i + offset: what stands between ``W_Q^T`` and ``W_K``.
+    """``R_i R_j^T [d_head, d_head]`` of a query i and a key j = i + offset: the factor between ``W_Q^T`` and ``W_K``.
 
     >>> between = rotations(4, 2, Rotary())
     >>> bool(np.allclose(rotation_over(-2, 2, Rotary()), between[3] @ between[1].T))
@@ -117,7 +117,7 @@ def rotation_over(offset: int, d_head: int, rotary: Rotary) -> Array:
 
 
 def alibi_slopes(n_heads: int, geometric: bool = False) -> Array:
-    """The slope of every head: ``2^(-8 h / H)``, h from 1 on; for H between two powers of two, those of both.
+    """The slope of every head: ``2^(-8 h / H)``, h counted from 1; for H between two powers of two, those of both.
 
     The first ``2^floor(log2 H)`` heads have the slopes of that power, the others every second slope of the next.
     ``geometric``: ``2^(-8 h / H)`` for any H, in float32, as TransformerLens computes them in a model of any type.
@@ -147,10 +147,10 @@ def alibi(slope: float | np.floating[Any], n: int, dtype: npt.DTypeLike = np.flo
 
 @lru_cache(maxsize=2)  # the layers of a model share one, or two
 def mask(n: int, causal: bool, window: int | None = None) -> npt.NDArray[np.bool_]:
-    """Which keys (columns) a query (row) attends to: itself and what is before it, or all; of these the nearest.
+    """Which keys (columns) a query (row) attends to: itself and earlier ones, or all; of these, those in its window.
 
-    ``window`` is the number of keys, the query's own among them, that a causal query sees, and as many on the other
-    side where attention looks both ways.
+    ``window`` is the number of keys, the query's own included, that a causal query sees, and as many on the other
+    side if attention is bidirectional.
 
     >>> mask(3, True, 2).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
@@ -163,16 +163,16 @@ def mask(n: int, causal: bool, window: int | None = None) -> npt.NDArray[np.bool
 
 
 def _near(n: int, causal: bool, window: int) -> npt.NDArray[np.bool_]:
-    """The keys that lie in a query's window; of those after it, where attention looks back, all do."""
+    """The keys in a query's window; later keys, in bidirectional attention, are all in it."""
     near = np.triu(np.ones((n, n), dtype=bool), 1 - window)
     return near if causal else np.tril(near, window - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attended:
-    """A mask in place of the model's own: ``allowed [n, n]`` or ``[batch, n, n]``, and what is ``added`` to scores.
+    """A mask that replaces the model's own: ``allowed [n, n]`` or ``[batch, n, n]``, and numbers ``added`` to scores.
 
-    ``added``: None where nothing is, else an array of the same shape, 0 where it is masked.
+    ``added``: None if nothing is added, else an array of the same shape, 0 where masked.
     """
 
     allowed: npt.NDArray[np.bool_]
@@ -185,16 +185,16 @@ class Attended:
         return seen
 
 
-_MASKS = "a mask holds truth values (True: the query may attend to the key), or numbers that are added to scores"
+_MASKS = "a mask holds booleans (True: the query may attend to the key), or numbers that are added to scores"
 
 
 def read_mask(given: Any, shape: tuple[int, ...]) -> Attended:
     """A mask for tokens of that shape: ``[n, n]``, or ``[batch, n, n]`` with a batch; rows are queries, columns keys.
 
-    Truth values: True where the query may attend to the key. Floating-point numbers are added to the scores that
-    softmax sees; minus infinity masks, and so does the lowest number of their type, which libraries write for it.
-    Raises ValueError on another shape, on what holds neither (whole numbers too), and on numbers that are none or
-    plus infinity.
+    Booleans: True if the query may attend to the key. Floating-point numbers are added to the scores before softmax;
+    minus infinity masks, and so does the lowest number of their type, which libraries use for it.
+    Raises ValueError on another shape, on other types (integers included), and on numbers that are nan or plus
+    infinity.
 
     >>> read_mask([[True, False], [True, True]], (2,)).allowed.tolist()
     [[True, False], [True, True]]
@@ -211,11 +211,11 @@ def read_mask(given: Any, shape: tuple[int, ...]) -> Attended:
         raise ValueError(f"the mask has shape {list(array.shape)}; expected {expected}{padding}")
     if array.dtype.kind == "b":
         return Attended(array.copy())
-    lowest = 0.99 * float(np.finfo(array.dtype).min)  # of bfloat16 too, which is widened
+    lowest = 0.99 * float(np.finfo(array.dtype).min)  # also of bfloat16, which is widened
     bad = ~(array < np.inf)
     if bad.any():
         place = [int(i) for i in np.argwhere(bad)[0]]
-        raise ValueError(f"the mask holds {array[tuple(place)]} at {place}; what is added to scores is finite, or -inf")
+        raise ValueError(f"the mask holds {array[tuple(place)]} at {place}; numbers added to scores: finite, or -inf")
     allowed = array > lowest
     added = np.where(allowed, array, 0).astype(np.float64)
     added.flags.writeable = False
@@ -223,7 +223,7 @@ def read_mask(given: Any, shape: tuple[int, ...]) -> Attended:
 
 
 def _mask_array(given: Any) -> npt.NDArray[Any]:
-    """What is given (a list, an array, a tensor) as an array of truth values or floating-point numbers."""
+    """The argument (a list, an array, a tensor) as an array of booleans or floating-point numbers."""
     tensor = given.detach() if hasattr(given, "detach") else given
     tensor = tensor.cpu() if hasattr(tensor, "cpu") else tensor
     tensor = tensor.float() if "bfloat16" in str(getattr(tensor, "dtype", "")) and hasattr(tensor, "float") else tensor
@@ -232,13 +232,13 @@ def _mask_array(given: Any) -> npt.NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as fault:
         raise ValueError(f"{_MASKS}; this is a {type(given).__name__}, and cannot be read: {fault!s:.200}") from None
     if array.dtype.kind not in "bf":
-        hint = "; where 1 means that a key is seen, give mask.astype(bool)" if array.dtype.kind in "iu" else ""
+        hint = "; if 1 means that a key is seen, give mask.astype(bool)" if array.dtype.kind in "iu" else ""
         raise ValueError(f"{_MASKS}; this one holds {array.dtype}{hint}")
     return array
 
 
 def check_seen(allowed: npt.NDArray[np.bool_], layer: int, window: int | None) -> None:
-    """ValueError where a query is left with no key at all."""
+    """Raise ValueError if a query is left without keys."""
     alone = ~allowed.any(axis=-1)
     if alone.any():
         *row, query = (int(i) for i in np.argwhere(alone)[0])
@@ -251,7 +251,7 @@ def check_seen(allowed: npt.NDArray[np.bool_], layer: int, window: int | None) -
 
 
 def check_windows(windows: Sequence[Any], n_layers: int) -> None:
-    """One whole number from 1 on, or None, for each layer; or no windows at all; else ValueError."""
+    """A whole number, 1 or more, or None, for each layer; or no windows at all; otherwise raises ValueError."""
     if windows and len(windows) != n_layers:
         raise ValueError(f"windows must have one entry for each of the {n_layers} layers, not {len(windows)}")
     for layer, w in enumerate(windows):

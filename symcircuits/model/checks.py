@@ -13,14 +13,14 @@ from symcircuits.core.text import brief
 
 __all__ = ["check_names", "check_shapes", "check_values", "float_type"]
 
-_BLOCK = 2**22  # numbers that are looked at at a time
+_BLOCK = 2**22  # numbers checked at a time
 
-# An axis is written "d_head" or, where it is the size of one owner only, "d_head of W_Q_L0H1": the first word is shown.
+# An axis is written "d_head" or, if its owner has a size of its own, "d_head of W_Q_L0H1": the first word is shown.
 Axes = tuple[str, ...]
 
 
 def float_type(given: Any) -> np.dtype[Any]:
-    """The type that a forward pass is computed in (float64 where it is not said); ValueError where it is none of two.
+    """The type of a forward pass (default: float64); raises ValueError if it is neither of the two.
 
     >>> float_type(None), float_type("float32")
     (dtype('float64'), dtype('float32'))
@@ -35,7 +35,7 @@ def float_type(given: Any) -> np.dtype[Any]:
 
 
 def check_names(expected: Iterable[str], found: Iterable[str], where: str = "the model") -> None:
-    """Every expected name is there and nothing else, or a ValueError that lists what is missing or unknown."""
+    """Check that every expected name and no other is there; ValueError lists the missing or unknown ones."""
     wanted, seen = dict.fromkeys(expected), dict.fromkeys(found)
     missing = [n for n in wanted if n not in seen]
     unknown = [n for n in seen if n not in wanted]
@@ -43,7 +43,7 @@ def check_names(expected: Iterable[str], found: Iterable[str], where: str = "the
         also = f"; it has these, which are unknown: {_listed(unknown)}" if unknown else ""
         raise ValueError(f"{where} lacks {_count(missing)}: {_listed(missing)}{also}")
     if unknown:
-        raise ValueError(f"{where} has {_count(unknown)} that nothing reads: {_listed(unknown)}")
+        raise ValueError(f"{where} has {_count(unknown)} that it does not use: {_listed(unknown)}")
 
 
 def _count(names: list[str]) -> str:
@@ -56,7 +56,7 @@ def _listed(names: list[str], most: int = 8) -> str:
 
 
 def check_values(name: str, array: npt.NDArray[Any]) -> None:
-    """A weight holds finite floating-point numbers in the byte order of this machine, or ValueError."""
+    """Check that a weight holds finite floating-point numbers in the byte order of this machine; else ValueError."""
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         raise ValueError(f"{name} holds {array.dtype}; a weight must hold float16, float32 or float64 numbers")
     if not array.dtype.isnative:
@@ -77,7 +77,7 @@ def check_values(name: str, array: npt.NDArray[Any]) -> None:
 
 
 def _blocks(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Parts of an array that together are all of it, some megabytes each, along its slowest axis."""
+    """The parts of an array, some megabytes each, along its slowest axis."""
     if array.ndim == 0:
         yield array
         return
@@ -90,10 +90,10 @@ def _blocks(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
 def check_shapes(
     axes: Mapping[str, Axes], weights: Mapping[str, npt.NDArray[Any]], given: Mapping[str, int], said: str = ""
 ) -> dict[str, int]:
-    """Sizes of all axes, or a ValueError naming the first weight whose shape does not fit.
+    """Sizes of all axes; raises ValueError, naming the first weight whose shape does not fit.
 
-    ``axes``: for every weight the names of its axes; ``given``: sizes that ``said`` (the config) tells, by the name
-    of the axis or its first word. A size that is not given is that of the first weight that has it, ``d_model`` that of
+    ``axes``: for every weight the names of its axes; ``given``: sizes given by ``said`` (the config), by the name
+    of the axis or its first word. Any other size is that of the first weight that has it; ``d_model`` that of
     most weights.
     """
     sizes: dict[str, int] = dict(given)

@@ -1,6 +1,6 @@
-"""The forward pass once more with something changed: patterns given, outputs of heads removed; all else computed anew.
+"""The forward pass with changes: patterns given, outputs of heads removed; everything after is recomputed.
 
-What comes out is not a :class:`~symcircuits.model.Run`: its terms would not add up to it.
+The result is not a :class:`~symcircuits.model.Run`: its terms would not add up to it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edited:
-    """What an edited forward pass gives: logits (None without unembedding), streams, patterns by head.
+    """The result of an edited forward pass: logits (None without unembedding), streams, patterns by head.
 
-    ``products``: as of a :class:`~symcircuits.model.Run`, what score terms (and, under ``logits``, logit terms) add up
-    to where that is not what the model gives; ``readouts`` by name.
+    ``products``: as in a :class:`~symcircuits.model.Run`, the sums of score terms (and, under ``logits``, of logit
+    terms) if those differ from the model's scores and logits; ``readouts`` by name.
     """
 
     logits: Array | None
@@ -52,10 +52,10 @@ def end_of(run: Run | Edited, target: str) -> Array:
 
 
 def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Iterable[str] = ()) -> Edited:
-    """The forward pass of a run on its tokens, with edits; what comes after the first of them is computed anew.
+    """The forward pass of a run on its tokens, with edits; everything after the first of them is recomputed.
 
     ``patterns``: by head label the pattern ``[..., n, n]`` to use in place of the softmax of the head's scores;
-    ``removed``: labels of heads that add nothing to the stream. Raises ValueError on a head that is not there and
+    ``removed``: labels of heads that add nothing to the stream. Raises ValueError on a head that does not exist and
     on a pattern of another shape.
 
     >>> from symcircuits.core.architecture import attention_only
@@ -73,25 +73,25 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
 
 
 def rerun_without_path(run: Run, heads: Sequence[str]) -> Edited:
-    """The forward pass of a run in which what goes through these heads, each read directly by the next, is not there.
+    """The forward pass of a run without what goes through these heads, each read directly by the next.
 
-    The first head is not read by the second, which so writes something else; that is not read by the third, and so on;
-    all others read what they read before. What the last head writes, and all after it, is computed anew. Raises
-    ValueError on fewer than two heads and where their layers do not rise. Source: path patching with an output of zero
-    (Goldowsky-Dill et al. 2023, "Localizing Model Behavior with Path Patching").
+    The second head does not read the output of the first, which changes its own output; the third does not read that
+    change, and so on; all other heads read what they read before. What the last head writes, and everything after it,
+    is recomputed. Raises ValueError on fewer than two heads and if their layers do not rise. Source: path patching with
+    an output of zero (Goldowsky-Dill et al. 2023, "Localizing Model Behavior with Path Patching").
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
     >>> run = random_model(attention_only((1, 1)), seed=1).run([1, 2, 3])
     >>> edited = rerun_without_path(run, ["L0H0", "L1H0"])
-    >>> both = rerun(run, removed=["L0H0"])        # there is no other way from the one to the other ...
+    >>> both = rerun(run, removed=["L0H0"])        # there is no other way from one to the other ...
     >>> bool(np.allclose(edited.streams[2] - run.results["L0H0"], both.streams[2]))  # ... but past it
     True
     """
     arch, model = run.model.architecture, run.model
     chain = [arch.head(label) for label in heads]
     if len(chain) < 2 or any(a.layer >= b.layer for a, b in pairwise(chain)):
-        raise ValueError(f"a path is two heads or more in rising layers, not {' -> '.join(map(str, chain))}")
+        raise ValueError(f"a path needs two or more heads in rising layers, not {' -> '.join(map(str, chain))}")
     w, scales = Converted(model.weights, run.dtype), {**model.score_scale, **model.multipliers}
     change = -run.results[str(chain[0])]
     for head in chain[1:]:
@@ -102,10 +102,10 @@ def rerun_without_path(run: Run, heads: Sequence[str]) -> Edited:
 
 
 def pattern_without(run: Run, head: str, part: Array) -> Array:
-    """The head's pattern when a part is taken from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
+    """The head's pattern with a part removed from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
 
-    ``S`` is what score terms add up to: of a model with soft caps or ALiBi the scores before these, which act on what
-    is left, ``softmax*(cap(S - part) + addend)``.
+    ``S`` is the sum of the score terms: with soft caps or ALiBi, the scores before these, which act on the
+    difference, ``softmax*(cap(S - part) + addend)``.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
@@ -120,7 +120,7 @@ def pattern_without(run: Run, head: str, part: Array) -> Array:
 
 
 def of_outputs(run: Run, chosen: Sequence[int]) -> Run:
-    """The run with some of the model's outputs alone, so that its reruns cost no whole vocabulary.
+    """The run with only some of the model's outputs, so its reruns do not compute the whole vocabulary.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
@@ -133,14 +133,14 @@ def of_outputs(run: Run, chosen: Sequence[int]) -> Run:
 
 
 def with_ends(run: Run, ends: Mapping[str, Array]) -> Run:
-    """The run with another unembedding (and bias), all before as it was."""
+    """The run with another unembedding (and bias), and everything before unchanged."""
     model = _unembedding(run.model, ends)
     last = model.architecture.n_layers
     return _run(model, run.tokens, run.dtype, Changes(start=last, before=before(run, last)), run.attended)
 
 
 def with_outputs(model: Model, chosen: Sequence[int]) -> Model:
-    """The model with some of its outputs alone: its runs cost no whole vocabulary.
+    """The model with only some of its outputs: its runs do not compute the whole vocabulary.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
@@ -151,7 +151,7 @@ def with_outputs(model: Model, chosen: Sequence[int]) -> Model:
 
 
 def _rows(model: Model, chosen: Sequence[int]) -> dict[str, Array]:
-    """Some rows of the unembedding and its bias; nothing, where there is none."""
+    """Some rows of the unembedding and its bias; empty if there is none."""
     return {name: model.weights[name][list(chosen)] for name in ("W_U", "b_U") if name in model.weights}
 
 
@@ -159,7 +159,7 @@ def _unembedding(model: Model, ends: Mapping[str, Array]) -> Model:
     """The model with another unembedding (and bias); it is no longer that of a file."""
     if not ends:
         return model
-    found = object.__new__(Model)  # every weight has been checked: made by replace it would be once more
+    found = object.__new__(Model)  # every weight has been checked; replace() would check again
     for one in fields(Model):
         object.__setattr__(found, one.name, getattr(model, one.name) if one.init else one.default)
     for array in ends.values():
@@ -173,14 +173,14 @@ def _named(run: Run, label: str) -> str:
 
 
 def check_pattern(run: Run, label: str, given: tuple[int, ...]) -> None:
-    """ValueError where a head is not there, or a pattern of this shape cannot take the place of its own."""
+    """Raise ValueError if a head does not exist, or if a pattern has the wrong shape."""
     shape = run.patterns[_named(run, label)].shape
     if given != shape:
         raise ValueError(f"the pattern of {label} must have shape {list(shape)}, not {list(given)}")
 
 
 def _edited(run: Run, changes: Changes) -> Edited:
-    """The forward pass with these changes, from the first layer on in which there is one."""
+    """The forward pass with these changes, from the first changed layer on."""
     changed = [
         run.model.architecture.head(label).layer for label in (*changes.given, *changes.removed, *changes.written)
     ]
@@ -191,7 +191,7 @@ def _edited(run: Run, changes: Changes) -> Edited:
 
 
 def before(run: Run, layer: int) -> Record:
-    """What the first layers of a run left; what comes after is computed anew, and stands in the place of what was."""
+    """The record of the first layers of a run; later entries are recomputed and overwrite the old ones."""
     found = Record(streams=list(run.streams[: layer + 1]))
     for kind in BY_LABEL:
         getattr(found, kind).update(getattr(run, kind))

@@ -1,4 +1,4 @@
-"""Folding: gains and biases of norms moved into the weights that read them, the model the same function."""
+"""Folding: gains and biases of norms moved into the weights that read them; the function of the model is unchanged."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["fold"]
 def fold(model: Model) -> Model:
     """The same model with the gains and biases of its norms folded into the weights that read them.
 
-    A norm gives ``z diag(gain) + 1 b_N^T`` with ``z`` centred (LN) and divided by sigma; who reads it by ``W`` and
-    ``b`` reads ``z`` by ``W' = W diag(gain)`` and ``b' = b + W b_N``. So ``b_N`` becomes a part of b_Q, b_K, b_V, b_U
-    and of b_in, b_gate of an MLP; sigma and centring stay in the norm, patterns and logits are the same, and so are
-    the terms but for their names: those of ``b_N`` are in those of the bias that took it up. Computed in float64; a
-    model without gains and norm biases is given back as it is. Raises ValueError where positions enter queries and
-    keys after a norm with gain (shortformer): a weight that held the gain would multiply the position too.
+    A norm gives ``z diag(gain) + 1 b_N^T`` with ``z`` centred (LN) and divided by sigma; a reader ``W``, ``b`` of it
+    reads ``z`` by ``W' = W diag(gain)`` and ``b' = b + W b_N``. So ``b_N`` becomes part of b_Q, b_K, b_V, b_U
+    and of b_in, b_gate of an MLP; sigma and centring stay in the norm, and patterns, logits and terms are unchanged
+    except for names: terms of ``b_N`` are part of those of the bias that absorbed it. Computed in float64; a
+    model without gains and norm biases is returned unchanged. Raises ValueError if positions enter queries and
+    keys after a norm with gain (shortformer): a weight with that gain would multiply the position too.
     Source: own derivation; TransformerLens's ``fold_layer_norm`` for the order.
 
     >>> from symcircuits.core.architecture import attention_only
@@ -41,7 +41,7 @@ def fold(model: Model) -> Model:
     if through:
         raise ValueError(
             f"the readout {through[0]!r} reads through a norm: fold the model first, then attach it, with directions "
-            "that hold the gain of that norm, as the weights of the folded model do"
+            "that include the gain of that norm, as the weights of the folded model do"
         )
     gains = {label for label in readers if f"gain_{label}" in model.weights}
     biases = {label for label in readers if f"b_N_{label}" in model.weights}
@@ -51,11 +51,11 @@ def fold(model: Model) -> Model:
     if late:
         raise ValueError(
             f"the gain of the norm {late[0]} cannot be folded: positions enter queries and keys after it "
-            "(shortformer), so a weight that held the gain would multiply the position too"
+            "(shortformer), so a weight that includes the gain would multiply the position too"
         )
     weights: dict[str, Array] = {name: np.asarray(w, dtype=np.float64) for name, w in model.weights.items()}
     names = set(arch.biases)
-    with np.errstate(over="ignore", invalid="ignore"):  # a weight that is not finite is refused by the model
+    with np.errstate(over="ignore", invalid="ignore"):  # the model raises on a weight that is not finite
         for label, read_by in readers.items():
             gain, shift = weights.pop(f"gain_{label}", None), weights.pop(f"b_N_{label}", None)
             names.discard(f"b_N[{label}]")
@@ -73,7 +73,7 @@ def fold(model: Model) -> Model:
 
 
 def _readers(model: Model, label: str) -> list[tuple[str, str]]:
-    """Who reads a norm: the glyph and the owner of each weight, ("W_Q", "L0H1")."""
+    """The readers of a norm: glyph and owner of each weight, ("W_Q", "L0H1")."""
     arch = model.architecture
     if label == FINAL:
         return [("W_U", "")]

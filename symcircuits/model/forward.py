@@ -1,11 +1,11 @@
 """The forward pass of a transformer, written from its definition.
 
-With a row per token: ``X_0 = t W_E^T + P``; a head reads ``Y = norm(X)`` (``X`` itself, where there is no norm), has
-queries ``Y W_Q^T + 1 b_Q^T`` and keys ``Y W_K^T + 1 b_K^T`` (of ``Y + P``, where the position enters there only:
+With one row per token: ``X_0 = t W_E^T + P``; a head reads ``Y = norm(X)`` (``X`` itself without norms), has
+queries ``Y W_Q^T + 1 b_Q^T`` and keys ``Y W_K^T + 1 b_K^T`` (of ``Y + P`` if the position enters there only:
 "shortformer"), scores ``scale q k^T``, the pattern ``A = softmax(scores)`` over the allowed keys, and adds
 ``A (Y W_V^T + 1 b_V^T) W_O^T``; a layer adds its heads and ``1 b_O^T``, then its MLP of ``norm(X)``; logits are
 ``norm(X) W_U^T + 1 b_U^T``. An LN is ``(x - mean) / sqrt(var + eps) * gain + b_N``, an RMS norm
-``x / sqrt(mean of squares + eps) * gain``, row by row. Rotary positions turn queries and keys, ALiBi adds
+``x / sqrt(mean of squares + eps) * gain``, row by row. Rotary positions rotate queries and keys, ALiBi adds
 ``-slope |i - j|`` to scores, soft caps are ``cap tanh(x / cap)``. Without softmax the pattern is the scores, 0 where
 they are masked; a bilinear MLP is ``((x W_in^T) * (x W_gate^T)) W_out^T``, with biases. Multipliers: ``m_E`` times the
 token embedding (not the position), ``r[L0]`` times what the heads of a layer and its b_O add, ``r[M0]`` times what its
@@ -47,7 +47,7 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_tanh(x: Array, slope: float = math.sqrt(2 / math.pi)) -> Array:
-    found = np.asarray(x * x)  # NumPy's x**3 takes as long as sixty products; nothing below makes another array
+    found = np.asarray(x * x)  # NumPy's x**3 takes as long as sixty products; the rest works in place
     np.multiply(found, 0.044715, out=found)
     np.add(found, 1, out=found)
     np.multiply(found, x, out=found)
@@ -68,7 +68,7 @@ def _solu(x: Array) -> Array:
 
 
 def _solu_ln(x: Array) -> Array:
-    """SoLU through a norm without gain: its eps is that of TransformerLens, whatever that of the others is."""
+    """SoLU followed by a norm without gain: its eps is that of TransformerLens, independent of the other norms."""
     y = _solu(x)
     y = y - y.mean(axis=-1, keepdims=True)
     return np.asarray(y / np.sqrt((y * y).mean(axis=-1, keepdims=True) + 1e-5))
@@ -78,7 +78,7 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": _gelu,
     "gelu_new": _gelu_tanh,
-    "gelu_fast": lambda x: _gelu_tanh(x, 0.7978845608),  # with that many digits
+    "gelu_fast": lambda x: _gelu_tanh(x, 0.7978845608),  # with these digits
     "gelu_pytorch_tanh": _gelu_tanh,
     "quick_gelu": lambda x: x * _sigmoid(1.702 * x),
     "silu": lambda x: x * _sigmoid(x),
@@ -87,20 +87,20 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "sigmoid": _sigmoid,
     "relu2": lambda x: np.maximum(x, 0) ** 2,
     "solu": _solu,  # of a whole row: x softmax(x), Elhage et al. (2022), "Softmax Linear Units"
-    "solu_ln": _solu_ln,  # as there: gain and bias of the norm are a part of what reads it
+    "solu_ln": _solu_ln,  # likewise: gain and bias of the norm are part of its reader
     "identity": lambda x: x,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the forward pass needs and the algebra does not.
+    """The settings that the forward pass needs and the algebra does not.
 
-    ``eps`` of the norms, the ``activation`` of the MLPs, how ``rotary`` positions turn, for each layer the ``windows``
-    (number of keys that a query sees; None: all; empty: no layer has one), soft caps ``cap tanh(x / cap)`` on scores
-    (``score_cap``, before the mask and ALiBi) and on logits (``logit_cap``). ``geometric_slopes``: ALiBi's slopes as
-    TransformerLens has them (see :func:`~symcircuits.model.attending.alibi_slopes`). Raises ValueError on an unknown
-    activation, a negative eps or a cap that is not positive.
+    ``eps`` of the norms, the ``activation`` of the MLPs, the rotation of ``rotary`` positions, for each layer the
+    ``windows`` (number of keys that a query sees; None: all; empty: no layer has one), soft caps ``cap tanh(x / cap)``
+    on scores (``score_cap``, before the mask and ALiBi) and on logits (``logit_cap``). ``geometric_slopes``: ALiBi's
+    slopes as computed by TransformerLens (see :func:`~symcircuits.model.attending.alibi_slopes`). Raises ValueError on
+    an unknown activation, a negative eps or a cap that is not positive.
 
     >>> Settings(activation="silu").eps
     1e-05
@@ -119,19 +119,19 @@ class Settings:
             raise ValueError(f"unknown activation {brief(self.activation)}; known are {', '.join(ACTIVATIONS)}")
         if isinstance(self.eps, bool) or not isinstance(self.eps, (int, float)) or not 0 <= self.eps < math.inf:
             seen = brief(self.eps)
-            raise ValueError(f"eps, which a norm adds to the variance, must be a number from 0 on, not {seen}")
+            raise ValueError(f"eps, which a norm adds to the variance, must be a number, 0 or more, not {seen}")
         for name, cap in (("score_cap", self.score_cap), ("logit_cap", self.logit_cap)):
             if cap is not None and not 0 < cap < math.inf:
                 raise ValueError(f"{name} must be a positive number, or None, not {shown(cap)}")
 
 
-# What a record holds by label.
+# The fields of a record that are keyed by label.
 BY_LABEL: Final = ("scores", "patterns", "products", "results", "masks", "norms", "mlps", "readouts")
 
 
 @dataclass(slots=True)
 class Record:
-    """What a forward pass leaves; see :class:`~symcircuits.model.Run`."""
+    """The record of a forward pass; see :class:`~symcircuits.model.Run`."""
 
     logits: Array | None = None
     scores: dict[str, Array] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class Record:
     readouts: dict[str, Array] = field(default_factory=dict)
 
     def close(self) -> Record:
-        """Make every array read-only: a record, in which what is changed would not change the rest."""
+        """Make every array read-only: changing one array of a record would not update the others."""
         labelled = (a for kind in BY_LABEL for a in getattr(self, kind).values())
         arrays: tuple[Any, ...] = (*labelled, *self.streams, self.logits)
         for array in arrays:
@@ -156,12 +156,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is not as the model computes it: patterns ``given`` by head, and where the output of heads is ``removed``.
+    """Changes of a forward pass: patterns ``given`` by head, and where the output of heads is ``removed``.
 
-    Patterns may have axes in front of those of the run, for several changes at once; ``removed``: truth values that
-    broadcast against ``[..., n, d_model]``; ``written``: by head what it adds to the stream in place of what it
-    computes. ``before``: the record of the pass without them, of which the first ``start`` layers stand, and in the
-    next one the heads that are not changed; of what comes after streams, patterns and what the model gives are
+    Patterns may have axes in front of those of the run, for several changes at once; ``removed``: booleans that
+    broadcast against ``[..., n, d_model]``; ``written``: by head, what replaces its contribution to the stream.
+    ``before``: the record of the pass without changes, whose first ``start`` layers are reused, and in the
+    next layer the unchanged heads; after that only streams, patterns and outputs of the model are
     recorded.
     """
 
@@ -182,12 +182,12 @@ def forward(
     attached: Weights | None = None,
     attended: Attended | None = None,
 ) -> Record:
-    """Run the model on tokens ``[..., n]``, with changes if any; all weights in one dtype, which is the record's.
+    """Run the model on tokens ``[..., n]``, with changes if any; all weights have one dtype, also that of the record.
 
     ``scales``: the score scale of every head by its label, and the multipliers by name.
-    ``attached``: the arrays of readouts and sources, by argument name. ``attended``: a mask in place of the model's.
+    ``attached``: the arrays of readouts and sources, by argument name. ``attended``: a mask that replaces the model's.
 
-    Raises ValueError where numbers leave the range of the dtype, with the place; where a mask leaves a query no key.
+    Raises ValueError, with the place, if numbers leave the range of the dtype; and if a mask leaves a query no key.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by finite, with the place
         pass_ = Pass(architecture, w, scales, settings, tokens.shape[-1])
@@ -200,7 +200,7 @@ def written_by(
     architecture: Architecture, w: Weights, scales: Scales, settings: Settings, head: Head, stream: Array,
     attended: Attended | None = None,
 ) -> Array:  # fmt: skip
-    """What a head adds to the stream where it alone reads this one, ``[..., n, d_model]``: its pattern is made anew."""
+    """What a head alone adds to a stream that it reads, ``[..., n, d_model]``, with a recomputed pattern."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by finite, with the place
         pass_ = Pass(architecture, w, scales, settings, stream.shape[-2])
         pass_.attended = attended
@@ -215,9 +215,9 @@ def pattern_of(
     allowed: npt.NDArray[np.bool_],
     attended: Attended | None = None,
 ) -> Array:
-    """The pattern that the model makes of scaled products ``[..., n, n]`` of queries and keys.
+    """The pattern that the model computes from scaled products ``[..., n, n]`` of queries and keys.
 
-    Soft cap, ALiBi, what a mask adds, mask, softmax (or what stands in for it), in this order.
+    Soft cap, ALiBi, numbers added by a mask, mask, softmax (or its replacement), in this order.
     """
     pass_ = Pass(architecture, {"W_E": products}, {}, settings, products.shape[-1])
     pass_.attended = attended
@@ -225,7 +225,7 @@ def pattern_of(
 
 
 class Pass:
-    """One forward pass under way."""
+    """One forward pass in progress."""
 
     def __init__(self, architecture: Architecture, w: Weights, scales: Scales, settings: Settings, n: int) -> None:
         self.architecture, self.w, self.scales, self.settings = architecture, w, scales, settings
@@ -254,17 +254,17 @@ class Pass:
         return record
 
     def embedded(self, tokens: npt.NDArray[np.int64]) -> Array:
-        """What the stream begins with."""
+        """The start of the stream."""
         stream = self.times("m_E", embedded(self.w, tokens))
         return stream + self.positions if self.architecture.positions == "standard" else stream
 
     def times(self, multiplier: str, x: Array) -> Array:
-        """The multiplier of that name times an array; the array where there is none."""
+        """The multiplier of that name times an array; the array itself if there is no such multiplier."""
         value = self.scales.get(multiplier)
         return x if value is None else np.asarray(x * x.dtype.type(value))
 
     def reached(self, point: int, stream: Array) -> Array:
-        """The stream at a point, with what is added there; it is recorded, and read by the readouts that read there."""
+        """The stream at a point, after additions there; it is recorded, and its readouts are computed."""
         for part in self.architecture.parts_of("added", point):
             stream = stream + self.attached[part.argument]
         self.record.streams.append(stream)
@@ -272,7 +272,7 @@ class Pass:
         return stream
 
     def read_out(self, at: str, layer: int, stream: Array) -> None:
-        """What the readouts at this place read: ``Y probe^T``."""
+        """Compute the readouts at this place: ``Y probe^T``."""
         for reading in self.architecture.readings:
             if (reading.at, reading.layer) == (at, layer):
                 read = self.normed(stream, reading.norm) if reading.norm else stream
@@ -296,7 +296,7 @@ class Pass:
     def attention(self, layer: int, stream: Array) -> Array:
         """The stream after the heads of a layer and its ``b_O``."""
         read, values_of = self.read(layer, stream)
-        record, total = self.record, PairwiseSum()  # one after the other, rounding would grow with the number of heads
+        record, total = self.record, PairwiseSum()  # adding in order, rounding would grow with the number of heads
         total.add(stream)
         window = self.settings.windows[layer] if self.settings.windows else None
         record.masks[f"L{layer}"] = allowed = self.allowed(layer, window)
@@ -311,21 +311,21 @@ class Pass:
         return after + self.times(f"r[L{layer}]", self.w[f"b_O_L{layer}"]) if f"b_O_L{layer}" in self.w else after
 
     def read(self, layer: int, stream: Array) -> tuple[Array, Array]:
-        """What queries and keys of the heads of a layer are made of, and what their values are."""
+        """The inputs of the queries and keys of the heads of a layer, and of their values."""
         values_of = self.normed(stream, f"L{layer}")
         read = values_of + self.positions if self.architecture.positions == "shortformer" else values_of
         return read, values_of
 
     def written(self, head: Head, stream: Array) -> Array:
-        """What a head alone adds to the stream where it reads this one."""
+        """What one head adds to a stream that it reads."""
         window = self.settings.windows[head.layer] if self.settings.windows else None
         return self.result(head, *self.read(head.layer, stream), self.allowed(head.layer, window))
 
     def result(self, head: Head, read: Array, values_of: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-        """What a head adds to the stream, from the rows that its queries and keys, and its values, are made of."""
+        """What a head adds to the stream, from the inputs of its queries and keys, and of its values."""
         name, shared, record = str(head), self.architecture.key_value(head), self.record
         given, again = self.changes.given.get(name), self.changes.before is not None
-        known = again and head.layer == self.changes.start  # nothing that it reads is changed
+        known = again and head.layer == self.changes.start  # its input is unchanged
         if known and given is None:
             return record.results[name]
         if not known:
@@ -341,7 +341,7 @@ class Pass:
         return result
 
     def attends(self, head: Head, read: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-        """The pattern of a head from the rows that its queries and keys are made of; its scores are recorded."""
+        """The pattern of a head from the inputs of its queries and keys; its scores are recorded."""
         scaled = finite(self.scores(head, read), f"the scores of {head}")
         scores = self.masked(head, scaled, allowed)
         if self.settings.score_cap is not None or self.adds:
@@ -360,22 +360,22 @@ class Pass:
 
     @property
     def adds(self) -> bool:
-        """Whether something is added to the scores."""
+        """Whether anything is added to the scores."""
         return self.architecture.positions == "alibi" or (self.attended is not None and self.attended.added is not None)
 
     def masked(self, head: Head, products: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-        """What softmax sees of scaled products: after the soft cap, with what is added, -inf where it is masked."""
+        """Scores before softmax, from scaled products: soft-capped, with additions, -inf where masked."""
         scores = self.biased(head, capped(products, self.settings.score_cap))
         return np.where(allowed, scores, products.dtype.type(-np.inf))
 
     def pattern(self, scores: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-        """How much each query takes from each key, exactly 0 where it is masked."""
+        """The weight of each key for each query, exactly 0 where masked."""
         return softmax(scores) if self.architecture.softmax else np.where(allowed, scores, scores.dtype.type(0))
 
     def mlp(self, layer: int, stream: Array) -> Array:
-        """What the MLP of a layer writes: ``W_out act(W_in y)``, or ``W_out (act(W_gate y) * W_in y)`` with a gate.
+        """The output of the MLP of a layer: ``W_out act(W_in y)``, or ``W_out (act(W_gate y) * W_in y)`` with a gate.
 
-        Its multiplier comes after.
+        Its multiplier is applied later.
         """
         name = "identity" if self.architecture.bilinear else self.settings.activation
         read, activation = self.normed(stream, f"M{layer}"), ACTIVATIONS[name]
@@ -388,7 +388,7 @@ class Pass:
         return self.record.mlps[f"L{layer}"]
 
     def affine(self, x: Array, weight: str, bias: str) -> Array:
-        """``x W^T + 1 b^T``, the second where there is that bias."""
+        """``x W^T + 1 b^T``, the second term if that bias exists."""
         found = product(x, self.w[weight])
         if bias in self.w:
             found += self.w[bias]
@@ -414,7 +414,7 @@ class Pass:
         return np.asarray(rows * inverse[..., None] * self.w[f"gain_{label[0]}{layer}"])
 
     def biased(self, head: Head, scores: Array) -> Array:
-        """The scores with what ALiBi and a mask add to them."""
+        """The scores with the additions of ALiBi and a mask."""
         if self.attended is not None and self.attended.added is not None:
             scores = scores + self.attended.added.astype(scores.dtype)
         if self.architecture.positions != "alibi":
@@ -424,19 +424,19 @@ class Pass:
 
 
 def product(rows: Array, weight: Array) -> Array:
-    """``x W^T``, the rows of all matrices as those of one: one product, and not one a matrix."""
+    """``x W^T`` with the rows of all matrices stacked: one product, not one per matrix."""
     if rows.ndim == 2:
         return np.asarray(rows @ weight.T)
     return np.asarray(rows.reshape(-1, rows.shape[-1]) @ weight.T).reshape(*rows.shape[:-1], len(weight))
 
 
 def capped(x: Array, cap: float | None) -> Array:
-    """``cap tanh(x / cap)``; x where there is no soft cap."""
+    """``cap tanh(x / cap)``; x without a soft cap."""
     return x if cap is None else np.asarray(cap * np.tanh(x / cap), dtype=x.dtype)
 
 
 def softmax(scores: Array) -> Array:
-    """Softmax over keys; the largest score of a row is subtracted first, so that nothing overflows."""
+    """Softmax over keys; the largest score of a row is subtracted first, so nothing overflows."""
     weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
     total: Array = weights.sum(axis=-1, keepdims=True)
     return np.asarray(weights / total)

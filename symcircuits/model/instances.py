@@ -19,8 +19,8 @@ __all__ = ["change_basis", "random_model"]
 
 
 class Sizes(TypedDict, total=False):
-    """Sizes of a random model: of the vocabulary (and of that of the logits, the same when None), of the stream, of a
-    head, of the context, and of the hidden layer of MLPs (2 d_model when None)."""
+    """Sizes of a random model: input and output vocabulary (None: the same), stream, head,
+    context, and hidden layer of MLPs (None: 2 d_model)."""
 
     d_vocab: int
     d_model: int
@@ -44,15 +44,15 @@ def random_model(
     settings: Settings | None = None,
     **sizes: Unpack[Sizes],
 ) -> Model:
-    """A float64 model with independent normal weights, such that streams, scores and logits are of order 1.
+    """A float64 model with independent normal weights, scaled so that streams, scores and logits are of order 1.
 
     Embeddings, positions and biases have variance 1, other weights 1 / (number of inputs), and W_O (W_out) also
     1 / (number of heads, or MLPs, of the model); gains are near 1; standard deviations are multiplied by
     ``weight_scale``. Attached readouts get two directions, sources one row for all tokens. ``settings``: eps and
     activation. ``score_scale`` is one number for all heads, 1 / sqrt(d_head) when None. ``sizes``: ``d_vocab`` (11),
     ``d_model`` (16), ``d_head`` (4), ``d_vocab_out`` (d_vocab), ``n_context`` (32), ``d_mlp`` (2 d_model). The same
-    arguments give the same model, another ``seed`` another one.
-    Raises ValueError on a size below 1, and on scales that are not finite numbers, TypeError on a size that does not
+    arguments give the same model, another ``seed`` a different one.
+    Raises ValueError on a size below 1, and on scales that are not finite numbers, TypeError on an unknown size.
     exist.
 
     >>> from symcircuits.core.architecture import attention_only
@@ -82,7 +82,7 @@ def random_model(
 
 
 def _sizes(given: Sizes) -> dict[str, int]:
-    """The sizes by the names of axes; ValueError on one below 1."""
+    """The sizes by the names of axes; raises ValueError on one below 1."""
     out = given["d_vocab"] if given["d_vocab_out"] is None else given["d_vocab_out"]
     hidden = 2 * whole("d_model", given["d_model"], 1) if given["d_mlp"] is None else given["d_mlp"]
     named = {
@@ -93,7 +93,7 @@ def _sizes(given: Sizes) -> dict[str, int]:
 
 
 def _deviation(architecture: Architecture, name: str, sizes: Mapping[str, int]) -> float:
-    """The standard deviation of a weight that keeps what it writes of order 1."""
+    """The standard deviation of a weight that keeps its output of order 1."""
     if name in ("W_E", "W_pos") or name.startswith(("b_", "gain_")):
         return 1.0
     if name.startswith("W_O_"):
@@ -108,13 +108,13 @@ def change_basis(
 ) -> Model:
     """The same model in another basis of the stream and of the head spaces.
 
-    ``T [d_model, d_model]`` takes a stream vector x to ``T x``: ``W_E, P, W_O, b_O`` write ``T`` times what they
-    wrote, and ``W_Q, W_K, W_V, W_U`` read ``W T^-1``. ``head_bases`` holds by head label ``(R, S)``: ``W_Q, b_Q``
+    ``T [d_model, d_model]`` maps a stream vector x to ``T x``: ``W_E, P, W_O, b_O`` write ``T`` times their previous
+    output, and ``W_Q, W_K, W_V, W_U`` become ``W T^-1``. ``head_bases`` maps head labels to ``(R, S)``: ``W_Q, b_Q``
     become ``R W_Q, R b_Q``, ``W_K, b_K`` become ``R^-T W_K, R^-T b_K``; ``W_V, b_V`` become ``S W_V, S b_V`` and
     ``W_O`` becomes ``W_O S^-1``. None is the identity. Any invertible matrices leave logits, scores and every
-    end-to-end term unchanged. Computed in float64. A norm has a basis of its own: where there is one, the stream cannot
-    be changed. Raises ValueError on that, on a wrong shape, a matrix that is not invertible, or a head that is not
-    there, or that shares its keys and values with others; of queries and keys that are turned or normed only S can be
+    end-to-end term unchanged. Computed in float64. A norm depends on the basis: with norms, the stream cannot
+    be changed. Raises ValueError in that case, on a wrong shape, a matrix that is not invertible, and a head that does
+    not exist or shares its keys and values with others; if queries and keys are rotated or normed, only S can be
     given. Source: the paper, "Residual Stream" (no privileged basis).
 
     >>> from symcircuits.core.architecture import attention_only
@@ -132,7 +132,7 @@ def change_basis(
     if T is not None:
         if model.architecture.norm:
             raise ValueError(
-                "this model has norms, which depend on the basis of the stream (they centre and measure rows), so T "
+                "this model has norms, which depend on the basis of the stream (they centre and scale rows), so T "
                 "would change what it computes; only the bases of its heads can be changed"
             )
         t, inverse = _invertible(T, model.d_model, "T")
@@ -142,7 +142,7 @@ def change_basis(
     for label, (r, s) in bases.items():
         if r is not None and (model.architecture.positions == "rotary" or model.architecture.qk_norm):
             raise ValueError(
-                f"queries and keys of {label} are turned by their positions, or normed, which depends on their basis; "
+                f"queries and keys of {label} are rotated by positions, or normed, and so depend on their basis; "
                 "only the basis of its values can be changed: (None, S)"
             )
         _change_head(weights, model.architecture.head(label), r, s)
@@ -180,7 +180,7 @@ def _multiply(weights: dict[str, Array], names: tuple[str, ...], change: Array) 
 
 
 def _invertible(matrix: Any, size: int, what: str) -> tuple[Array, Array]:
-    """The matrix and its inverse, or a ValueError."""
+    """The matrix and its inverse; raises ValueError if there is none."""
     array = np.asarray(matrix, dtype=np.float64)
     if array.shape != (size, size):
         raise ValueError(f"{what} must be an invertible matrix of shape [{size}, {size}], not {list(array.shape)}")

@@ -1,7 +1,7 @@
-"""What a run needs: weights in its dtype, converted when they are asked for, and memory, said before it starts.
+"""The needs of a run: weights in its dtype, converted on demand, and memory, checked before it starts.
 
-A model may be larger than the memory that is free: its weights then lie in a mapped file. So a run does not convert
-all of them at once, looks rows of the embedding up before it converts them, and keeps converted weights only while
+A model may be larger than the free memory: its weights are then in a mapped file. So a run does not convert
+all of them at once, looks up rows of the embedding before converting them, and caches converted weights only if
 they are few.
 """
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Converted", "check_run", "dtype_of", "embedded"]
 
-_LITTLE = 2**16  # bytes that there always are
-_LEAST_KEPT = 2**30  # bytes of converted weights that are kept however little memory is free
+_LITTLE = 2**16  # bytes that are always free
+_LEAST_KEPT = 2**30  # bytes of converted weights cached even if little memory is free
 
 
 @final
 class Converted(Mapping[str, Array]):
-    """Weights in one dtype, by name; those that are stored in it are themselves.
+    """Weights in one dtype, by name; those stored in it are returned themselves.
 
-    Others are converted when they are asked for, and kept up to a quarter of the memory that is free (1 GiB at least);
-    beyond that they are converted again each time.
+    Others are converted on demand, and cached up to a quarter of the free memory (1 GiB at least);
+    beyond that they are converted each time.
     """
 
     __slots__ = ("_left", "_made", "dtype", "stored")
@@ -38,7 +38,7 @@ class Converted(Mapping[str, Array]):
     def __init__(self, stored: Mapping[str, Array], dtype: np.dtype[Any]) -> None:
         self.stored, self.dtype = stored, dtype
         self._made: dict[str, Array] = {}
-        self._left: int | None = None  # bytes that may still be kept, once something is converted
+        self._left: int | None = None  # bytes that may still be cached, once something is converted
 
     def __getitem__(self, name: str) -> Array:
         if name in self._made:
@@ -50,14 +50,14 @@ class Converted(Mapping[str, Array]):
         if array.dtype != stored.dtype:
             if self._left is None:
                 self._left = max(_LEAST_KEPT, (free_memory() or 0) // 4)
-            array.flags.writeable = False  # of this object alone, as it was made here
+            array.flags.writeable = False  # owned by this object
             if array.nbytes <= self._left:
                 self._made[name] = array
                 self._left -= array.nbytes
         return array
 
     def __contains__(self, name: object) -> bool:
-        return name in self.stored  # and nothing is converted to say so
+        return name in self.stored  # without converting
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)
@@ -72,15 +72,15 @@ def dtype_of(w: Mapping[str, Array]) -> np.dtype[Any]:
 
 
 def embedded(w: Mapping[str, Array], tokens: npt.NDArray[np.int64]) -> Array:
-    """``t W_E^T``: a row of the embedding for each token, looked up before it is converted."""
+    """``t W_E^T``: a row of the embedding for each token, looked up before the conversion."""
     stored = w.stored if isinstance(w, Converted) else w
     return np.asarray(transpose(stored["W_E"])[tokens], dtype_of(w))
 
 
 def check_run(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
-    """ValueError that says what a run takes, where that is more than the memory that is free."""
+    """Raise ValueError, with the memory that a run needs, if that is more than is free."""
     needed = _needed(model, tokens, dtype)
-    free = free_memory() if needed > _LITTLE else None  # what there is is read from a file
+    free = free_memory() if needed > _LITTLE else None  # the free memory is read from a file
     if free is None or needed <= free:
         return
     less = _needed(model, tokens, np.dtype(np.float32))
@@ -92,7 +92,7 @@ def check_run(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any])
 
 
 def _needed(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> int:
-    """Bytes of what is recorded, and of the largest weight that has to be converted."""
+    """Bytes of the record, and of the largest weight that must be converted."""
     arch, n = model.architecture, tokens.shape[-1]
     heads, layers = len(arch.all_heads), arch.n_layers
     streams = (layers + 1 + heads + len(arch.mlps)) * model.d_model + 2 * (model.d_vocab_out or 0)

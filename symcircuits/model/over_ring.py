@@ -1,4 +1,4 @@
-"""The forward pass with patterns, norms and MLP outputs given, over any ring: sums and products of matrices alone."""
+"""The forward pass with patterns, norms and MLP outputs given, over any ring: only sums and products of matrices."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Frozen", "frozen", "matrices_of", "queries_and_keys"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frozen:
-    """What :func:`frozen` gives: streams at points 0 to n_layers, logits (or None), scores and results by head.
+    """The result of :func:`frozen`: streams at points 0 to n_layers, logits (or None), scores and results by head.
 
-    ``normed`` holds what comes out of each norm, by its label; nothing for those inside MLPs, unless a readout reads
-    there. ``readouts``: by name what attached readouts read; ``reads``: by layer what queries and keys are made of.
+    ``normed``: the output of each norm, by its label; of those inside MLPs only if a readout reads
+    there. ``readouts``: the values of attached readouts by name; ``reads``: by layer, the inputs of queries and keys.
     """
 
     streams: tuple[Array, ...]
@@ -36,7 +36,7 @@ class Frozen:
 
 
 def matrices_of(run: Run) -> dict[str, Array]:
-    """What :func:`frozen` needs to repeat a run with its own patterns, norms and MLP outputs: its arrays.
+    """The arrays with which :func:`frozen` repeats a run with its own patterns, norms and MLP outputs.
 
     Biases are columns ``[d, 1]``, gains diagonal matrices.
 
@@ -59,29 +59,29 @@ def frozen(
 ) -> Frozen:  # fmt: skip
     """The forward pass of the definition with attention patterns, norms and MLP outputs held fixed, over a ring.
 
-    ``X_0 = t W_E^T (+ P)``; heads and logits read ``Y = D X C^T gain^T + 1 b_N^T`` where there is a norm (no ``C`` in
+    ``X_0 = t W_E^T (+ P)``; heads and logits read ``Y = D X C^T gain^T + 1 b_N^T`` if there is a norm (no ``C`` in
     an RMS norm), else ``Y = X``; scores ``scale (Y W_Q^T + 1 b_Q^T)(Y W_K^T + 1 b_K^T)^T``, of ``Y + P`` in their two
-    factors where positions is "shortformer", with row i of each times ``R_i`` where it is "rotary", neither masked nor
+    factors if positions is "shortformer", with row i of each times ``R_i`` if it is "rotary", neither masked nor
     put through a softmax; a head adds
     ``A (Y W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` and its ``mlp`` too; logits ``Y W_U^T + 1 b_U^T``. Multipliers
-    stand before ``t W_E^T`` (``m_E``), what the heads of a layer and its b_O add (``r_L0``), its ``mlp`` (``r_M0``) and
+    multiply ``t W_E^T`` (``m_E``), what the heads of a layer and its b_O add (``r_L0``), its ``mlp`` (``r_M0``) and
     the logits (``m_U``).
 
-    ``computed``: patterns without softmax are computed, ``A = mask * scores`` entry by entry, and so is what bilinear
-    MLPs write, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are held fixed.
+    ``computed``: patterns without softmax are computed, ``A = mask * scores`` entry by entry, and so are the outputs of
+    bilinear MLPs, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are fixed.
 
-    ``added``: by head label, what is added to the stream in place of what the head writes; ``results`` is what it would
-    write all the same, reading the stream that there is. ``kept``: the heads that there are, by label; all others
+    ``added``: by head label, what replaces the head's output in the stream; ``results`` still holds its own
+    output, from the stream that it reads. ``kept``: the heads to keep, by label; all others
     add nothing, and have neither scores nor results.
 
-    Where the stream is split into attached sources it is their sum and the ``rest``; so is an ``mlp``; what is
-    added at a point is added there; readouts read ``Y probe^T``.
+    A stream split into attached sources is their sum plus the ``rest``; so is an ``mlp``; a source
+    added at a point is added there; readouts compute ``Y probe^T``.
 
     ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
     [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, ``R_L0H1 [n, d_head, d_head]``, scalars ``scale_L0H1`` and
-    the multipliers, ``ones [n, 1]``, and the biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not looked at
-    beyond what a product needs: every matrix may as well be k by k. A bias is read only where ``architecture.biases``
-    has it. Raises ValueError when a matrix is missing.
+    the multipliers, ``ones [n, 1]``, and the biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not checked
+    beyond what a product requires: every matrix may be k by k. A bias is used only if ``architecture.biases``
+    has it. Raises ValueError if a matrix is missing.
 
     >>> import numpy as np
     >>> from symcircuits.core.architecture import attention_only
@@ -128,7 +128,7 @@ def frozen(
 def queries_and_keys(
     architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, head: Head, read: Array
 ) -> tuple[Array, Array]:
-    """The queries and the keys of a head that reads these rows, as in :func:`frozen`: normed and turned.
+    """The queries and the keys of a head that reads these rows, as in :func:`frozen`: normed and rotated.
 
     >>> import numpy as np
     >>> from symcircuits.core.architecture import attention_only
@@ -147,7 +147,7 @@ class _Pass:
     architecture: Architecture
     matrices: Mapping[str, Any]
     ring: Ring
-    seen: dict[str, Array] = field(default_factory=dict)  # what came out of each norm
+    seen: dict[str, Array] = field(default_factory=dict)  # the output of each norm
     readouts: dict[str, Array] = field(default_factory=dict)
 
     def at(self, name: str) -> Array:
@@ -156,7 +156,7 @@ class _Pass:
         return self.ring.asarray(self.matrices[name])
 
     def times(self, multiplier: str, x: Array) -> Array:
-        """The multiplier of that name times a matrix; the matrix where there is none."""
+        """The multiplier of that name times a matrix; the matrix itself if there is no such multiplier."""
         there = multiplier in self.architecture.multipliers
         return self.ring.times(self.at(scalar_argument(multiplier)), x) if there else x
 
@@ -165,14 +165,14 @@ class _Pass:
         return self.ring.matmul(x, transpose(self.at(name)))
 
     def affine(self, x: Array, weight: str, bias: str, source: str) -> Array:
-        """``x W^T + 1 b^T``, the second where the architecture has that bias."""
+        """``x W^T + 1 b^T``, the second term if the architecture has that bias."""
         product = self.through(x, weight)
         if source not in self.architecture.biases:
             return product
         return self.ring.add(product, self.through(self.at("ones"), bias))
 
     def normed(self, x: Array, label: str) -> Array:
-        """``D x C^T gain^T + 1 b_N^T``, as far as the norm has these."""
+        """``D x C^T gain^T + 1 b_N^T``, with the parts that the norm has."""
         arch = self.architecture
         if not arch.norm:
             return x
@@ -186,7 +186,7 @@ class _Pass:
         return x
 
     def reached(self, point: int, stream: Array) -> Array:
-        """The stream at a point: there split into sources and the rest, added to, and read."""
+        """The stream at a point: split into sources and the rest, with additions, and read."""
         if self.architecture.split == point:
             stream = self.sum_of(f"rest_L{point}", "stream", point)
         for part in self.architecture.parts_of("added", point):
@@ -195,14 +195,14 @@ class _Pass:
         return stream
 
     def sum_of(self, rest: str, of: str, layer: int) -> Array:
-        """Parts and the rest."""
+        """The sum of the parts and the rest."""
         total = self.at(rest)
         for part in self.architecture.parts_of(of, layer):
             total = self.ring.add(total, self.at(part.argument))
         return total
 
     def read_out(self, at: str, layer: int, stream: Array) -> None:
-        """What the readouts at this place read."""
+        """Compute the readouts at this place."""
         for reading in self.architecture.readings:
             if (reading.at, reading.layer) == (at, layer):
                 read = self.normed(stream, reading.norm) if reading.norm else stream
@@ -214,7 +214,7 @@ class _Pass:
         return self.ring.times(self.at(f"scale_{head}"), raw) if self.architecture.scale else raw
 
     def queries_and_keys(self, head: Head, read: Array) -> tuple[Array, Array]:
-        """What meets in the scores of a head."""
+        """The two factors of the scores of a head."""
         shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}", f"b_Q[{head}]")
         keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}", f"b_K[{shared}]")
@@ -238,7 +238,7 @@ class _Pass:
         return self.at(f"A_{head}")
 
     def mlp(self, layer: int, stream: Array) -> Array:
-        """What the MLP of a layer writes: given, or attached sources and the rest of it."""
+        """The output of the MLP of a layer: given, or the sum of attached sources and its rest."""
         apart = self.architecture.parts_of("mlp", layer)
         return self.sum_of(f"rest_M{layer}", "mlp", layer) if apart else self.at(f"mlp_L{layer}")
 
@@ -250,7 +250,7 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True)
 class _Computed(_Pass):
-    """The pass in which what is a polynomial is computed: patterns without softmax, bilinear MLPs."""
+    """The pass that computes polynomials: patterns without softmax, bilinear MLPs."""
 
     def pattern(self, head: Head, scores: Array) -> Array:
         if self.architecture.softmax:

@@ -1,6 +1,6 @@
-"""Many edits of a run at once: each is under way from the layer that it changes on, all by the same products.
+"""Many edits of a run at once: each starts at the layer that it changes, and all share the same products.
 
-Of each the end at one position is computed, and nothing of it is recorded. Source: own derivation.
+The end of each at one position is computed, and nothing is recorded. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from symcircuits.model.transformer import Run
 
 __all__ = ["Edit", "rerun_each"]
 
-_AT_ONCE: Final = 2**20  # numbers of the streams that are under way together
-_ROWS: Final = 1024  # rows of these that go through an MLP together: what is inside it is wide
+_AT_ONCE: Final = 2**20  # numbers in the streams computed together
+_ROWS: Final = 1024  # rows of these that go through an MLP together: its hidden layer is wide
 
-Edit = tuple[Head, Array | None]  # a head, and the pattern that it has instead of its own; None: it adds nothing
+Edit = tuple[Head, Array | None]  # a head, and the pattern that replaces its own; None: it adds nothing
 
 
 def rerun_each(run: Run, edits: Sequence[tuple[str, Array | None]], target: str, position: int) -> Array:
-    """The end of the model at a position after each edit by itself, ``[edits, ..., width]``; all else computed anew.
+    """The end of the model at a position after each edit by itself, ``[edits, ..., width]``; the rest is recomputed.
 
-    An edit is a head's label and the pattern ``[..., n, n]`` that it has instead of the softmax of its scores, or None,
-    so that it adds nothing to the stream. ``target``: ``"logits"`` (before their soft cap), ``"stream"`` (the last) or
-    ``"readout:probe"``. Raises ValueError on a head that is not there and on a pattern of another shape.
+    An edit is a head's label and the pattern ``[..., n, n]`` that replaces the softmax of its scores, or None: the head
+    then adds nothing to the stream. ``target``: ``"logits"`` (before their soft cap), ``"stream"`` (the last) or
+    ``"readout:probe"``. Raises ValueError on a head that does not exist and on a pattern of another shape.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model, rerun
@@ -57,7 +57,7 @@ def rerun_each(run: Run, edits: Sequence[tuple[str, Array | None]], target: str,
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by finite, with the place
         for at in range(0, len(order), most):
             some = order[at : at + most]
-            found[some] = end  # of those that change nothing before it
+            found[some] = end  # for edits that change nothing before it
             changed = _Reruns(run, target, position).ends([read[i] for i in some])
             if len(changed):
                 found[some[: len(changed)]] = changed
@@ -65,7 +65,7 @@ def rerun_each(run: Run, edits: Sequence[tuple[str, Array | None]], target: str,
 
 
 class _Reruns(Pass):
-    """Several reruns under way, with an axis in front of those of the run."""
+    """Several reruns in progress, with an axis in front of those of the run."""
 
     def __init__(self, run: Run, target: str, position: int) -> None:
         model, n = run.model, run.tokens.shape[-1]
@@ -75,11 +75,11 @@ class _Reruns(Pass):
         self.attended, self.of = run.attended, run
         self.kind, _, self.readout = target.partition(":")
         self.position = range(n)[position]
-        self.rows = slice(None)  # the positions that are still needed
+        self.rows = slice(None)  # the positions still needed
         self.projected: Mapping[str, Array] = {}
 
     def ends(self, edits: Sequence[Edit]) -> Array:
-        """The end at the position, of edits in the order of their layers; of none that begins after what is read."""
+        """The end at the position, for edits in the order of their layers; none may begin after the target's layer."""
         arch, last = self.architecture, self.architecture.n_layers - 1
         joining = {layer: [*some] for layer, some in groupby(edits, key=lambda edit: edit[0].layer)}
         stream = np.zeros((0, *self.of.streams[0].shape), self.of.dtype)
@@ -105,7 +105,7 @@ class _Reruns(Pass):
             if self.readout in self.record.readouts:
                 return self.at_position(self.record.readouts[self.readout])
         if self.readout:
-            return stream[:0, ..., 0, :]  # it is read before any of them
+            return stream[:0, ..., 0, :]  # the target is before any of them
         stream = self.at_position(stream)[..., None, :]
         if self.kind == "stream" or not arch.unembed:
             return stream[..., 0, :]
@@ -117,7 +117,7 @@ class _Reruns(Pass):
         return np.asarray(x[..., 0 if self.rows.start is not None else self.position, :])
 
     def edited(self, layer: int, edits: Sequence[Edit]) -> Array:
-        """The stream after the heads of a layer in which these edits are, each by itself."""
+        """The stream after the heads of a layer with these edits, each by itself."""
         removed = [str(head) for head, pattern in edits if pattern is None]
         where = np.eye(len(removed), dtype=bool).reshape(*(len(removed),) * 2, *(1,) * self.of.streams[0].ndim)
         changes = [Changes({}, dict(zip(removed, where, strict=True)))] if removed else []
@@ -132,9 +132,9 @@ class _Reruns(Pass):
         return np.concatenate(found)
 
     def attention(self, layer: int, stream: Array) -> Array:
-        """The stream after the heads of a layer: queries, keys and values of all of them by one product."""
+        """The stream after the heads of a layer, with one product for all their queries, keys and values."""
         self.record = Record()
-        self.changes = Changes(start=-1, before=self.record)  # nothing is known, and no scores are recorded
+        self.changes = Changes(start=-1, before=self.record)  # nothing is reused, and no scores are recorded
         heads, shared = self.architecture.layer_heads(layer), self.architecture.key_value
         after = stream[..., self.rows, :]
         if heads:
@@ -157,7 +157,7 @@ class _Reruns(Pass):
         return after + self.times(f"r[L{layer}]", self.w[f"b_O_L{layer}"]) if f"b_O_L{layer}" in self.w else after
 
     def project(self, rows: Array, names: Sequence[str]) -> dict[str, Array]:
-        """``x W^T`` of several weights."""
+        """``x W^T`` for several weights."""
         names = [*dict.fromkeys(names)]
         weights = [self.w[name] for name in names]
         cuts = np.cumsum([len(weight) for weight in weights])[:-1]
@@ -165,14 +165,14 @@ class _Reruns(Pass):
         return dict(zip(names, found, strict=True))
 
     def affine(self, x: Array, weight: str, bias: str) -> Array:
-        """``x W^T + 1 b^T``, of what is projected already the second alone."""
+        """``x W^T + 1 b^T``; the product is reused if it is known."""
         if weight not in self.projected:
             return super().affine(x, weight, bias)
         found = self.projected[weight]
         return found + self.w[bias] if bias in self.w else found
 
     def mlp(self, layer: int, stream: Array) -> Array:
-        """What the MLP of a layer writes, some reruns at a time."""
+        """The output of the MLP of a layer, some reruns at a time."""
         some = max(1, _ROWS * len(stream) // max(1, stream[..., 0].size))
         return np.concatenate(
             [super(_Reruns, self).mlp(layer, stream[at : at + some]) for at in range(0, len(stream), some)]

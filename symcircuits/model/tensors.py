@@ -1,7 +1,7 @@
-"""What the terms of a model are made of, as arrays of PyTorch, JAX, CuPy or another library of the array API standard.
+"""The arrays from which the terms of a model are computed, in PyTorch, JAX, CuPy or another array API library.
 
-Either a run's arrays, moved there once (:meth:`Run.to`), or arrays that somebody has: weights that are trained,
-patterns that a hook recorded. They stay what they are, where they are; derivatives go through.
+Either a run's arrays, moved there once (:meth:`Run.to`), or the user's own arrays: weights in training, patterns
+recorded by a hook. They keep their type and device, and gradients pass through them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorFactors", "Tensors"]
 
-# What a run has and arrays alone have not: whoever asks for it needs a run.
+# Attributes of a run that arrays alone lack: code that uses one needs a run.
 _OF_RUNS = (
     "model", "tokens", "dtype", "logits", "scores", "patterns", "streams", "results", "products", "masks", "norms",
     "mlps", "readouts",
@@ -34,24 +34,24 @@ _OF_RUNS = (
 
 
 class _NeedsRun(AttributeError, TypeError):
-    """Arrays were given where a run is needed."""
+    """Arrays were given, but a run is needed."""
 
 
 @final
 class Tensors:
     """The arrays of a forward pass held fixed, of any library that follows the array API standard.
 
-    ``arrays``: by argument name, in the shapes that :class:`Model` and :class:`Arrays` say: weights ``W_E``,
+    ``arrays``: by argument name, in the shapes of :class:`Model` and :class:`Arrays`: weights ``W_E``,
     ``W_V_L0H1``, ...; patterns ``A_L0H1 [..., n, n]``; ``mlp_L0 [..., n, d_model]``; norms ``D_L0``, one over sigma of
     every token, ``[..., n]`` (or the diagonal matrix); positions ``P [..., n, d_model]`` (or ``W_pos``, whose first
-    rows they are); where they are rotary ``R_L0H1``; ``scale_L1H0`` and multipliers, plain numbers too. In place of
-    ``W_E`` and ``tokens`` (whole numbers, ``[n]`` or ``[batch, n]``) there may be ``X0 [..., n, d_model]``, the
-    embedded tokens, or ``t``. Only what a term needs has to be there. All are of one library, on one device and of one
-    floating-point type. ``finite``: whether they, and what is made of them, are looked at (inside ``jax.jit`` they
-    cannot be). Whether patterns and norms are those that the weights make is not looked at.
+    rows they are); for rotary positions ``R_L0H1``; ``scale_L1H0`` and multipliers, also plain numbers. ``W_E`` and
+    ``tokens`` (whole numbers, ``[n]`` or ``[batch, n]``) may be replaced by ``X0 [..., n, d_model]``, the
+    embedded tokens, or by ``t``. Only the arrays of the terms used are needed. All are of one library, device and
+    floating-point type. ``finite``: whether they, and the results, are checked for finite numbers (inside ``jax.jit``
+    this is impossible). Patterns and norms are not compared with those that the weights would give.
 
-    Raises ValueError where an array is of another library, device or type than the first, of the wrong shape, not
-    finite, or of a name that nothing reads.
+    Raises ValueError if an array is of another library, device or type than the first, of the wrong shape, not
+    finite, or has an unknown name.
 
     >>> import numpy as np
     >>> from symcircuits.core.architecture import attention_only
@@ -100,19 +100,19 @@ class Tensors:
     def __getattr__(self, name: str) -> Any:
         if name in _OF_RUNS:
             raise _NeedsRun(
-                f"this needs {name} of a run (see model.run); Tensors have arrays alone, of which there are "
+                f"this needs {name} of a run (see model.run); Tensors have arrays only, which are enough for "
                 "evaluate, and measure and blocks of its values"
             )
         raise AttributeError(f"Tensors have no attribute {name!r}")
 
     @property
     def from_tokens(self) -> bool:
-        """Whether ``X0`` is there, or is made of tokens and ``W_E``."""
+        """Whether ``X0`` is given, or computed from tokens and ``W_E``."""
         return "X0" in self.arrays or self._tokens is not None
 
     @property
     def embedded(self) -> Any:
-        """``X0 = t W_E^T``, made of ``W_E`` where it is not there."""
+        """``X0 = t W_E^T``, computed from ``W_E`` if it is not given."""
         if "X0" in self.arrays:
             return self.arrays["X0"]
         if self._tokens is None:
@@ -137,9 +137,7 @@ class Tensors:
         odd = [name for name in self.arrays if name not in known]
         if odd:
             more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
-            raise ValueError(
-                f"nothing of [{arch}] reads {odd[0]!r}{more}; names are those of run.arrays, such as W_V_L0H1"
-            )
+            raise ValueError(f"[{arch}] does not use {odd[0]!r}{more}; names are those of run.arrays, such as W_V_L0H1")
         given = {n: a for n, a in self.arrays.items() if not (n in scalars and isinstance(a, (int, float)))}
         if not given:
             raise ValueError("there are no arrays")
@@ -152,28 +150,28 @@ class Tensors:
         return ring
 
     def _whole(self, tokens: Any) -> Any:
-        """Tokens as whole numbers of this library; those that are already stay there."""
+        """Tokens as integers of this library; integers already there stay there."""
         if self.ring.holds(tokens):
             if not self.ring.xp.isdtype(tokens.dtype, "integral"):
-                raise ValueError(f"tokens are whole numbers, not {tokens.dtype}")
+                raise ValueError(f"tokens must be whole numbers, not {tokens.dtype}")
             if not self.finite:
                 return tokens
         tables = {n: a for n, a in weight_axes(self.architecture).items() if n in ("W_E", "W_pos") and n in self.arrays}
-        check_shapes(tables, self.arrays, {})  # what tokens are held to has axes
+        check_shapes(tables, self.arrays, {})  # the arrays that tokens are checked against have axes
         read = read_tokens(tokens, self._named("W_E").shape[1], getattr(self.arrays.get("W_pos"), "shape", [None])[0])
         return self.ring.whole(read)
 
     def _rows(self) -> tuple[int, ...]:
-        """The shape of the tokens, ``(..., n)``, by what is there."""
+        """The shape of the tokens, ``(..., n)``, from the arrays given."""
         if self._tokens is not None:
             return tuple(self._tokens.shape)
         for name in ("X0", "t", *(n for n in self.arrays if n.startswith(("rest_", "mlp_", "A_")))):
             if name in self.arrays:
                 return tuple(self.arrays[name].shape[:-1])
-        raise ValueError("the arrays do not tell the number of tokens: give tokens (with W_E), X0, or patterns")
+        raise ValueError("the arrays do not determine the number of tokens: give tokens (with W_E), X0, or patterns")
 
     def _shapes(self) -> int:
-        """Every shape held to the others'; the size of the stream."""
+        """Compare every shape with the others; returns the size of the stream."""
         axes = {name: a for name, a in weight_axes(self.architecture).items() if name in self.arrays}
         sizes = check_shapes(axes, self.arrays, {})
         *batch, n = self.shape
@@ -195,12 +193,10 @@ class Tensors:
     def _check_diagonal(self, name: str, array: Any) -> None:
         eye = self.ring.xp.eye(array.shape[-1], dtype=self.ring.dtype, device=self.ring.device)
         if bool(self.ring.xp.any(array * (1 - eye) != 0)):
-            raise ValueError(
-                f"{name}, a matrix, must be diagonal: one over sigma of every token, and zeros beside them"
-            )
+            raise ValueError(f"{name}, a matrix, must be diagonal: one over sigma of every token, and zeros elsewhere")
 
     def _tail(self, name: str, n: int, d: int) -> tuple[int, ...] | None:
-        """The last axes of what is not a weight; 0: any size. None: it is not looked at."""
+        """The last axes of an array that is not a weight; 0: any size. None: not checked."""
         glyph = name.partition("_")[0]
         found = {"A": (n, n), "mask": (n, n), "D": (n,), "mlp": (n, d), "rest": (n, d), "part": (n, d), "X0": (n, d)}
         found |= {"P": (n, d), "R": (n, 0, 0), "t": (n, 0), "scale": (), "m": (), "r": (), "read": (0, d)}
@@ -208,7 +204,7 @@ class Tensors:
 
 
 class _OfRun(Mapping[str, Any]):
-    """A run's arrays as those of another library, each moved there when it is first asked for."""
+    """A run's arrays as those of another library, each moved there on first use."""
 
     def __init__(self, run: Run, ring: Namespace) -> None:
         self.run, self.ring, self._made = run, ring, dict[str, Any]()
@@ -221,7 +217,7 @@ class _OfRun(Mapping[str, Any]):
             if not self.ring.finite(array):
                 raise ValueError(f"{name} leaves the range of {self.ring}: ask for a wider type")
             if isinstance(array, np.ndarray):
-                array.flags.writeable = False  # a record, as the run is; arrays of other libraries have no such flag
+                array.flags.writeable = False  # a record, like the run; arrays of other libraries have no such flag
             self._made[name] = array
         return self._made[name]
 
@@ -239,16 +235,16 @@ class _OfRun(Mapping[str, Any]):
 
 
 def of_run(run: Run, like: Any, device: Any, dtype: Any) -> Tensors:
-    """What :meth:`Run.to` gives."""
+    """The result of :meth:`Run.to`."""
     if dtype is None and not hasattr(like, "shape"):
         dtype = run.dtype.name
     return Tensors(run.model.architecture, _OfRun(run, namespace_of(like, device=device, dtype=dtype)))
 
 
 class TensorFactors(Mapping[str, Any]):
-    """Arrays as products need them: biases as columns, the matrices of norms not written out.
+    """Arrays in the form that products need: biases as columns, structured matrices for norms.
 
-    Nothing that is made of a given array is kept: a derivative that went through it once could not go through again.
+    No derived array is cached: its gradient graph, once used, could not be used again.
     """
 
     def __init__(self, tensors: Tensors, instead: Mapping[str, Any]) -> None:
@@ -265,7 +261,7 @@ class TensorFactors(Mapping[str, Any]):
         if name == "P" and "P" not in given:
             return given["W_pos"][: self._tensors.shape[-1], :]
         array = given[name]
-        if glyph == "D" and len(array.shape) > len(self._tensors.shape):  # written out: its rows have one number
+        if glyph == "D" and len(array.shape) > len(self._tensors.shape):  # a full matrix, one nonzero number per row
             return Diagonal(self._tensors.ring.xp.sum(array, axis=-1))
         if glyph in ("D", "gain"):
             return Diagonal(array)

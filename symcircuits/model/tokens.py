@@ -1,4 +1,4 @@
-"""Reading tokens: whole numbers in ``[n]`` or ``[batch, n]``, or an error that names the one at fault."""
+"""Reading tokens: whole numbers in ``[n]`` or ``[batch, n]``, or an error that names the invalid one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SHAPES = "tokens are whole numbers in a list or array of shape [n] or [batch, n
 def read_tokens(tokens: Any, d_vocab: int, n_context: int | None = None) -> npt.NDArray[np.int64]:
     """The tokens as an int64 array ``[n]`` or ``[batch, n]``.
 
-    ``tokens``: a list, a list of equally long lists, an array, or what becomes one by ``__array__`` (a tensor).
-    ``n_context``: the length of the position table, if there is one. Raises ValueError that names the value at
-    fault, its place (counted from 0) and what is allowed.
+    ``tokens``: a list, a list of equally long lists, an array, or an object with ``__array__`` (a tensor).
+    ``n_context``: the length of the position table, if there is one. Raises ValueError with the invalid
+    value, its place (counted from 0) and what is allowed.
 
     >>> read_tokens([[3, 1], [0, 2]], d_vocab=4).shape
     (2, 2)
@@ -51,10 +51,10 @@ def read_tokens(tokens: Any, d_vocab: int, n_context: int | None = None) -> npt.
 
 
 def _as_array(tokens: Any) -> npt.NDArray[Any]:
-    """What is not a list as an array; a tensor on another device, or of a type that NumPy lacks, too."""
+    """Anything but a list as an array; also a tensor on another device, or of a type that NumPy lacks."""
     try:
         return np.asarray(tokens)
-    except (TypeError, ValueError, RuntimeError) as fault:  # torch's words for a device, a gradient, bfloat16
+    except (TypeError, ValueError, RuntimeError) as fault:  # raised by torch for a device, a gradient, bfloat16
         kind = f"{type(tokens).__name__} of {getattr(tokens, 'dtype', 'no type')}"
         whole = not re.search("float|bool|complex", kind)
         if whole and all(callable(getattr(tokens, name, None)) for name in ("detach", "cpu")):
@@ -71,7 +71,7 @@ def _place(place: tuple[int, ...]) -> str:
 
 
 def _check_array(tokens: Any, values: npt.NDArray[Any]) -> None:
-    """Refuse an array that is not ``[n]`` or ``[batch, n]`` of integers."""
+    """Raise ValueError on an array that is not ``[n]`` or ``[batch, n]`` of integers."""
     if not hasattr(tokens, "__array__") or (values.ndim == 0 and values.dtype.kind not in "iu"):
         raise ValueError(f"{_SHAPES}, such as [3, 1, 4], not {brief(tokens)}")
     if values.ndim == 0:
@@ -89,7 +89,7 @@ def _check_array(tokens: Any, values: npt.NDArray[Any]) -> None:
 
 
 def _first_not_whole(values: npt.NDArray[Any]) -> tuple[int, ...]:
-    """The place of the first entry that is not a whole number, else of the first."""
+    """The place of the first entry that is not a whole number, or of the first entry."""
     wrong = np.argwhere(values != np.floor(values)).tolist() if values.dtype.kind == "f" else []
     return tuple(wrong[0]) if wrong else (0,) * values.ndim
 
@@ -107,7 +107,7 @@ def _is_row(x: Any) -> bool:
 
 
 def _from_lists(tokens: Sequence[Any]) -> npt.NDArray[Any]:
-    """Lists as an array, every entry looked at (NumPy alone would read True as 1 and 1.5 as a float)."""
+    """Lists as an array, with every entry checked (NumPy alone would read True as 1 and 1.5 as a float)."""
     nested = [_is_row(row) for row in tokens]
     lengths = [len(row) if deep else None for row, deep in zip(tokens, nested, strict=True)]
     if not lengths or (any(nested) and max(n or 0 for n in lengths) == 0):
@@ -126,7 +126,7 @@ def _from_lists(tokens: Sequence[Any]) -> npt.NDArray[Any]:
 
 
 def _whole(value: Any, place: tuple[int, ...]) -> int:
-    """The whole number that an entry is; a truth value, a float, a text or a further list is none."""
+    """An entry as a whole number; None for a boolean, a float, a text or a further list."""
     if _is_row(value):
         raise ValueError(f"{_SHAPES}; there is a third axis {_place(place)}")
     number = as_whole(value)

@@ -41,13 +41,13 @@ class Model:
     and the biases ``b_Q_L0H1``, ``b_K_L0H1``, ``b_V_L0H1`` ``[d_head]``, ``b_O_L0 [d_model]``, ``b_U [d_vocab_out]``
     that the architecture has; ``gain_L0``, ``b_N_L0`` ``[d_model]`` of its norms (``M0`` before an MLP, ``final``);
     ``W_in_L0``, ``W_gate_L0`` ``[d_mlp, d_model]``, ``W_out_L0 [d_model, d_mlp]`` of its MLPs, with ``b_in``,
-    ``b_gate``, ``b_out``. Keys and values of a group are called ``W_K_L0G1``. ``settings``: what else the forward pass
-    needs (see :class:`Settings`). ``attached``: the arrays of attached readouts and sources, by name (see
-    :meth:`with_`). ``score_scale``: for every head the number its scores are multiplied with (empty
-    where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
-    type of the numbers in the file, or of those that were given. ``multipliers``: the number of each multiplier of the
-    architecture. ``path``: of the file that :func:`~symcircuits.load` read, which workers in other processes read too.
-    Raises ValueError when a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not
+    ``b_gate``, ``b_out``. Keys and values of a group are called ``W_K_L0G1``. ``settings``: other settings of the
+    forward pass (see :class:`Settings`). ``attached``: the arrays of attached readouts and sources, by name (see
+    :meth:`with_`). ``score_scale``: for every head the number that multiplies its scores (empty
+    if the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
+    number type in the file, or of the weights given. ``multipliers``: the number of each multiplier of the
+    architecture. ``path``: the file that :func:`~symcircuits.load` read, which other processes can read too.
+    Raises ValueError if a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not
     finite. The arrays are not copied, and cannot be written to through the model.
 
     >>> from symcircuits.model import random_model
@@ -66,8 +66,8 @@ class Model:
     settings: Settings = field(default_factory=Settings)
     multipliers: Mapping[str, float] = field(default_factory=dict)
     attached: Mapping[str, Array] = field(default_factory=dict)
-    path: str = field(default="", init=False)  # of its file, where it is exactly that: a changed copy has none
-    stamp: str = field(default="", init=False, repr=False)  # of that file, as it was
+    path: str = field(default="", init=False)  # of its file, if it equals that; a modified copy has none
+    stamp: str = field(default="", init=False, repr=False)  # of that file, when it was read
 
     def __post_init__(self) -> None:
         need("Model", self.architecture, Architecture)
@@ -87,7 +87,7 @@ class Model:
         if self.architecture.positions == "rotary":
             for axis in sizes:
                 if axis.startswith("d_head of queries"):
-                    self.settings.rotary.angles(sizes[axis])  # refuses what cannot be turned
+                    self.settings.rotary.angles(sizes[axis])  # raises if there are too few entries to rotate
         labels = [str(head) for head in self.architecture.all_heads] if self.architecture.scale else []
         check_names(labels, self.score_scale, "score_scale")
         scales = _numbers(self.score_scale, "the score scale of ")
@@ -122,7 +122,7 @@ class Model:
 
     @property
     def stored(self) -> str:
-        """The type of its numbers, in words: of a file, or, of a model that is not that of a file, of the weights."""
+        """The type of its numbers, in words: of its file if it has one, else of the weights."""
         return f"the file holds {self.dtype}" if self.path else f"the weights are {self.dtype}"
 
     @property
@@ -137,19 +137,19 @@ class Model:
 
     @property
     def d_vocab_out(self) -> int | None:
-        """Number of output tokens; None for a model without unembedding."""
+        """Number of output tokens; None without unembedding."""
         return self.weights["W_U"].shape[0] if "W_U" in self.weights else None
 
     @property
     def n_context(self) -> int | None:
-        """Length of the position table; None where there is none (any number of tokens works)."""
+        """Length of the position table; None if there is none (any number of tokens works)."""
         return self.weights["W_pos"].shape[0] if "W_pos" in self.weights else None
 
     def with_(self, *attachments: Any) -> Model:
-        """This model with attached readouts and sources, which its expansions, runs and checks then know.
+        """This model with attached readouts and sources, which its expansions, runs and checks then include.
 
-        ``attachments``: what :func:`~symcircuits.readout` and :func:`~symcircuits.source` give. Weights are those of
-        this model. Raises ValueError where one does not fit: a wrong length, layer or MLP, a name that is taken, two
+        ``attachments``: results of :func:`~symcircuits.readout` and :func:`~symcircuits.source`. The weights are shared
+        with this model. Raises ValueError if one does not fit: a wrong length, layer or MLP, a name already in use, two
         points at which the stream is split.
 
         >>> from symcircuits.core.architecture import attention_only
@@ -169,12 +169,12 @@ class Model:
     def run(self, tokens: Any, dtype: npt.DTypeLike | None = None, *, mask: Any = None) -> Run:
         """The forward pass, recorded.
 
-        ``tokens``: whole numbers in ``[n]`` or ``[batch, n]``. ``dtype``: float64 (also when None, whatever the
-        file holds) or float32. ``mask``: which keys each query may attend to, ``[n, n]`` (rows are queries) or
-        ``[batch, n, n]``, in place of the model's own rule (causal, or both ways) in every layer; windows stay. Truth
-        values: True where it may; floating-point numbers are added to the scores that softmax sees, -inf masks.
-        Positions are counted from the first token of a row, be it padding. Raises ValueError on tokens that do not fit
-        (it names the one), on another dtype, on a mask that does not fit or leaves a query no key, and where numbers
+        ``tokens``: whole numbers in ``[n]`` or ``[batch, n]``. ``dtype``: float64 (also for None, whatever the type in
+        the file) or float32. ``mask``: which keys each query may attend to, ``[n, n]`` (rows are queries) or
+        ``[batch, n, n]``, in place of the model's own rule (causal or bidirectional) in every layer; windows stay.
+        Booleans: True if it may; floating-point numbers are added to the scores before softmax, -inf masks.
+        Positions are counted from the first token of a row, even if it is padding. Raises ValueError on invalid tokens
+        (naming the first), on another dtype, on a mask that does not fit or leaves a query no key, and if numbers
         leave the range of ``dtype``.
 
         >>> from symcircuits.model import random_model
@@ -195,20 +195,20 @@ class Model:
 
 
 def _check_added(added: Array, number: np.dtype[Any], softmax: bool) -> None:
-    """ValueError where what a mask adds stands before no softmax, or leaves the range of the run's numbers."""
+    """Raise ValueError if a mask adds numbers without a softmax, or beyond the range of the run's numbers."""
     if not softmax:
         raise ValueError(
-            "numbers that a mask adds to scores stand before a softmax, and this model has none: give truth values"
+            "a mask can add numbers to scores only before a softmax, and this model has none: give booleans"
         )
     if np.abs(added).max() > np.finfo(number).max / 4:
         raise ValueError(
             f"the mask adds numbers as large as {np.abs(added).max():.3g}, which leave the range of {number} with the "
-            "scores; -inf masks, and so do truth values"
+            "scores; -inf masks, and so do booleans"
         )
 
 
 def _numbers(given: Mapping[str, float], what: str) -> dict[str, float]:
-    """The values as numbers, each finite; ValueError names the one that is not."""
+    """The values as numbers, each finite; ValueError names one that is not."""
     found = {name: float(value) for name, value in given.items()}
     for name, value in found.items():
         if not math.isfinite(value):
@@ -220,17 +220,16 @@ def _numbers(given: Mapping[str, float], what: str) -> dict[str, float]:
 class Run:
     """A recorded forward pass; made by :meth:`Model.run`. ``...`` is the batch axis, if the tokens have one.
 
-    ``logits [..., n, d_vocab_out]`` (None without unembedding); by head label ``scores [..., n, n]`` (scaled;
-    masked entries are -inf), ``patterns [..., n, n]`` (rows are queries; masked entries are exactly 0) and
-    ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and multiplier, without b_O;
-    ``products``, what score terms add up to, of heads whose scores are something else; ``masks [n, n]`` (``[batch, n,
-    n]`` where one was given for each row), by layer (``L0``) which keys (columns) a query may attend to; ``attended``,
-    the mask that was given (None: that of the model); ``streams``, the residual stream ``[..., n, d_model]`` at
-    points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
-    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP writes, before its multiplier; ``readouts
-    [..., n, k]``, by name what one's own readouts read; ``arrays``,
-    all that a term of an expansion needs, by argument name. A record: nothing in it can be written to (copy an array to
-    change it).
+    ``logits [..., n, d_vocab_out]`` (None without unembedding); by head label ``scores [..., n, n]`` (scaled; masked
+    entries are -inf), ``patterns [..., n, n]`` (rows are queries; masked entries are exactly 0) and ``results [..., n,
+    d_model]``, what the head adds to the stream, with its b_V and multiplier, without b_O; ``products``, the sums of
+    score terms, for heads whose scores differ from them; ``masks [n, n]`` (``[batch, n, n]`` if one was given for each
+    row), by layer (``L0``) which keys (columns) a query may attend to; ``attended``, the mask that was given (None: the
+    model's own); ``streams``, the residual stream ``[..., n, d_model]`` at points 0 to n_layers; ``norms [..., n]``, by
+    label of the norm (``L0``, ``M0``, ``final``) the ``1 / sigma`` of every token; ``mlps [..., n, d_model]``, by layer
+    (``L0``) the output of its MLP, before its multiplier; ``readouts [..., n, k]``, by name the values of attached
+    readouts; ``arrays``, every array that a term of an expansion needs, by argument name. A record: nothing in it can
+    be written to (copy an array to change it).
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.core.architecture import attention_only
@@ -255,14 +254,14 @@ class Run:
     mlps: Mapping[str, Array]
     readouts: Mapping[str, Array] = field(default_factory=dict)
     attended: Attended | None = None
-    original: bool = field(default=False, init=False)  # as model.run made it; a changed copy is not
+    original: bool = field(default=False, init=False)  # as made by model.run; a modified copy is not
 
     def to(self, like: Any, *, device: Any = None, dtype: Any = None) -> Tensors:
         """The arrays of this run as those of another library, in which terms are then evaluated.
 
-        ``like``: an array whose library, device and type they take, or a library (``torch``, ``jax.numpy``,
-        ``cupy``), with the run's type unless ``dtype`` says another. Each is moved there when it is first needed.
-        Raises TypeError and ValueError on what is not a library of floating-point arrays.
+        ``like``: an array whose library, device and type are used, or a library (``torch``, ``jax.numpy``,
+        ``cupy``), with the run's type unless ``dtype`` gives another. Each array is moved there when first needed.
+        Raises TypeError or ValueError if it is not a library of floating-point arrays.
 
         >>> import symcircuits as sc
         >>> run = sc.random_model(sc.attention_only((2,))).run([0, 1, 2])
@@ -275,7 +274,7 @@ class Run:
         return of_run(self, like, device, dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _run, (self.model, self.tokens, self.dtype, None, self.attended)  # the same numbers, computed again
+        return _run, (self.model, self.tokens, self.dtype, None, self.attended)  # recomputed after unpickling
 
     def __repr__(self) -> str:
         return f"<Run of {visible(self.model.name)} on tokens {list(self.tokens.shape)}, {self.dtype}>"
@@ -290,7 +289,7 @@ class Run:
         return fields_html(f"Run of {self.model.name} on {n} token{'s' * (n != 1)}", said)
 
     def _likely(self, most: int = 5) -> str:
-        """The most likely tokens after the last, with their probabilities; of a batch in its first row."""
+        """The most likely tokens after the last, with their probabilities; for a batch in its first row."""
         if self.logits is None or not self.logits.size:
             return ""
         last = np.asarray(self.logits.reshape(-1, *self.logits.shape[-2:])[0, -1], np.float64)
@@ -299,7 +298,7 @@ class Run:
 
 
 class Arrays(Mapping[str, Array]):
-    """Everything a term needs, by argument name, in one dtype; what is derived is made when it is asked for.
+    """The arrays that terms need, by argument name, in one dtype; derived ones are computed on demand.
 
     The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` or ``[batch, n, n]`` (1 where a query may attend
     to a key, else 0), ``scale_L1H0 []``, multipliers (``m_E []``), ``ones [n, 1]``, ``P [n, d_model]`` (the rows of
@@ -331,7 +330,7 @@ class Arrays(Mapping[str, Array]):
         return len(self._made.keys() | self._makers.keys() | self._others.keys())
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The array of that name, or ``default``; asked without a KeyError, which takes longer than small products."""
+        """The array of that name, or ``default``; avoids a KeyError, which costs more than small products."""
         return self[name] if name in self else default  # noqa: SIM401
 
     def __contains__(self, name: object) -> bool:
@@ -342,7 +341,7 @@ class Arrays(Mapping[str, Array]):
 
 
 def _closed(array: Array) -> Array:
-    """The array, or a view of it, that cannot be written to; whose it is stays as it was."""
+    """A read-only array, or view of it; the caller's own array stays writable."""
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -356,7 +355,7 @@ def _run(
     changes: Changes | None = None,
     attended: Attended | None = None,
 ) -> Run:
-    """The forward pass; with changes, if any (see ``edits``). ``attended``: a mask in place of the model's own."""
+    """The forward pass; with changes, if any (see ``edits``). ``attended``: a mask that replaces the model's own."""
     check_run(model, tokens, dtype)
     tokens = tokens.view()
     tokens.flags.writeable = False
@@ -377,7 +376,7 @@ def _rotations(model: Model, d_head: int, n: int, dtype: np.dtype[Any]) -> Calla
 
 
 def _rests(architecture: Architecture, own: Mapping[str, Array], record: Record) -> Iterator[tuple[str, Any]]:
-    """What is left of the stream, and of MLP outputs, where sources are set apart."""
+    """The rest of the stream, and of MLP outputs, where sources are set apart."""
 
     def left(whole: Array, parts: Sequence[Part]) -> Array:
         for part in parts:

@@ -1,4 +1,4 @@
-"""Which weights an architecture has, in which shapes, and all that a frozen forward pass reads."""
+"""The weights of an architecture, with their shapes, and all inputs of a frozen forward pass."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def weight_axes(architecture: Architecture) -> dict[str, Axes]:
 
 
 def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[str, ...]:
-    """The names of all that :func:`~symcircuits.model.over_ring.frozen` reads; scales and multipliers are scalars.
+    """The names of all inputs of :func:`~symcircuits.model.over_ring.frozen`; scales and multipliers are scalars.
 
-    ``computed``: as there, masks and the weights of bilinear MLPs in place of what is made of them.
+    ``computed``: as there; masks and the weights of bilinear MLPs instead of patterns and MLP outputs.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> matrix_names(attention_only((1,)))
@@ -77,7 +77,7 @@ def _head_axes(head: str, shared: str) -> dict[str, Axes]:
 
 
 def _mlp_axes(layer: str, gated: bool) -> dict[str, Axes]:
-    """``W_in [d_mlp, d_model]``, its gate alike, ``W_out [d_model, d_mlp]``."""
+    """``W_in [d_mlp, d_model]``, its gate likewise, ``W_out [d_model, d_mlp]``."""
     size = f"d_mlp of {layer}"
     inward = ("in", "gate") if gated else ("in",)
     axes: dict[str, Axes] = {f"W_{kind}_{layer}": (size, "d_model") for kind in inward}

@@ -1,8 +1,8 @@
-"""Best-first search for the largest paths of one program, with a bound on all that was not looked at.
+"""Best-first search for the largest paths of one program, with a bound on all paths not looked at.
 
-The open partial paths stand in order of their bounds (see :mod:`symcircuits.search.suffixes`), beside the paths that
-are complete, in order of their sizes. What comes first is taken: a partial path is expanded by one head, a complete
-path is the next largest, as nothing that is open can be larger. Source: A* search; own bounds.
+Open partial paths are ordered by their bounds (see :mod:`symcircuits.search.suffixes`), together with complete paths,
+ordered by their sizes. The first is taken: a partial path is expanded by one head; a complete
+path is the next largest, because nothing open can be larger. Source: A* search; own bounds.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["Found", "Search", "Tree"]
 Array = npt.NDArray[Any]
 Wanted = Callable[[Mark], bool]
 _EXTREME = 1e70
-_ENTRY_BYTES = 250  # of an open partial path: its place in the heap
-_ALWAYS = 192  # numbers in a head's values up to which second moments are made however many heads there are
-_MOMENT_WORK = 5 * 10**10  # multiplications up to which second moments are made: some five seconds
+_ENTRY_BYTES = 250  # of an open partial path: its entry in the heap
+_ALWAYS = 192  # numbers in a head's values up to which second moments are computed for any number of heads
+_MOMENT_WORK = 5 * 10**10  # multiplications up to which second moments are computed: some five seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class Found:
 
 
 def _found(size: float, value: Array, off: float, path: Path) -> Found:
-    """ValueError, which names the path, where its size is not a finite number, or rounding may make it any: such sizes
+    """Raise ValueError, naming the path, if its size is not finite or rounding may change it without limit: such sizes
     cannot be compared, and nothing would be proved."""
     if not size + off < float("inf"):
         raise ValueError(
             f"the path {path.label} has the size {size:.3g}, and rounding can change it without bound: numbers leave "
-            "the range of float64 on the way, so that sizes cannot be compared; scale the weights"
+            "the range of float64 during the computation, so sizes cannot be compared; scale the weights"
         )
     return Found(size, value, off, path)
 
 
 class Read(NamedTuple):
-    """What is read: ``rows [batch or 1, r, n]``, and columns and their weights (see :meth:`Network.read`)."""
+    """The readout: ``rows [batch or 1, r, n]``, and columns and their weights (see :meth:`Network.read`)."""
 
     rows: Array
     chosen: list[int] | None = None
@@ -65,9 +65,9 @@ class Read(NamedTuple):
 
 
 class Tree:
-    """The partial paths of a program that are wanted, for one thing that is read of a run.
+    """The wanted partial paths of a program, for one readout of a run.
 
-    ``possible``: whether what begins with a mark can be wanted; ``share``: how many trees share the memory.
+    ``possible``: whether a path that begins with a mark can be wanted; ``share``: how many trees share the memory.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Tree:
         self.has_moments = moments is not False and _moments_fit(self.net, budget.max_memory // share)
         self.budget, self._possible = budget, possible
         self._read, net.small = read, read.cols is None
-        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are too large raise below
             self.root, self.met = self._what_is_read(net.small)
         self.values = np.array([value for _, _, value, _ in self.net.sources])
         self.most = np.linalg.norm(self.values, axis=-1).max((1, 2), initial=0.0) * (1 + 1e-12)
@@ -89,12 +89,12 @@ class Tree:
 
     @cached_property
     def summed(self) -> tuple[Functional, list[tuple[Source, Array, float]]]:
-        """Root and sources met as values that add up: where both are there, with all columns and not fewer."""
+        """Root and sources as values that add up; used if both exist, with all columns."""
         return self._what_is_read(False) if self.met and self.net.small else (self.root, self.met)
 
     @cached_property
     def bounds(self) -> Bounds:
-        """The bounds on what is behind a head; made when a search asks for them. OutOfTime where time is up."""
+        """The bounds on the paths behind a head; computed on demand. Raises OutOfTime when time is up."""
         return Bounds(self.net, self._possible, self.has_moments, self.budget)
 
     @property
@@ -104,18 +104,18 @@ class Tree:
         return found + sum(a.nbytes for a in (self.bounds.moments or {}).values())
 
     def _check_range(self) -> None:
-        """Squares of sizes must be numbers: ValueError where they would overflow or vanish."""
-        for what, array in (("what is read of the stream", self.root.cols), ("a source of the stream", self.values)):
+        """Raise ValueError if squares of sizes would overflow or vanish."""
+        for what, array in (("the readout of the stream", self.root.cols), ("a source of the stream", self.values)):
             largest = float(np.abs(array).max(initial=0.0))
             if largest and not 1 / _EXTREME < largest < _EXTREME:
                 raise ValueError(
-                    f"{what} has numbers of size {largest:.0e}, whose squares leave the range of float64, so that "
+                    f"{what} has numbers of size {largest:.0e}, whose squares leave the range of float64, so "
                     "sizes cannot be compared; scale the weights"
                 )
 
     @property
     def count(self) -> int:
-        """How many paths there are."""
+        """The number of paths."""
         ended = sum(self._wants(source, self.root) for source, _, _ in self.met)
         ended += sum(self._wants(s[1], self.root) for s in self.net.sources)
         return ended + sum(self.bounds.met(self.wanted, self.root.mark, self.key)[1])
@@ -133,7 +133,7 @@ class Tree:
         return self.root, found + self._ended(self.root)
 
     def expand(self, found: Functional, f: int) -> tuple[Functional, list[Found]]:
-        """A suffix with one head more before it, and the paths that begin there."""
+        """A suffix with one more head before it, and the paths that begin there."""
         inner, outer = self.net.through(found, f)
         ended = []
         for source, value, off in self.net.inside.get(f, []):
@@ -162,13 +162,13 @@ class Tree:
         return _found(size, value, float(self.net.off_applied(found, most, off)), self.path(found, source))
 
     def children(self, found: Functional) -> tuple[Array, Array, list[int]]:
-        """For each head that may come before a suffix: a bound on every term, its columns, and the number of terms."""
+        """For each head that may precede a suffix: a bound on every term, its columns, and the number of terms."""
         _, counts, largest, _ = self.bounds.met(self.wanted, found.mark, self.key)
         bound, cols = self.bounds.pairwise(found, largest)
         return np.where(np.isnan(bound), np.inf, bound), cols, counts
 
     def refined(self, found: Functional, f: int, bound: float) -> float:
-        """The smaller of a bound and the one by second moments, where these are known."""
+        """The smaller of a bound and the one by second moments, if these are known."""
         if self.bounds.moments is None:
             return bound
         marks = self.bounds.met(self.wanted, found.mark, self.key)[0]
@@ -187,7 +187,7 @@ class Tree:
         return np.asarray(total)
 
     def squares(self) -> float | None:
-        """The sum of the squares of the sizes of all wanted paths, by second moments; None where they are too many."""
+        """The sum of the squares of the sizes of all wanted paths, by second moments; None if they are too many."""
         if not self.has_moments:
             return None
         root, ended = self.start()
@@ -206,9 +206,9 @@ def _moments_fit(net: Network, max_memory: int) -> bool:
 
 
 class Search:
-    """The paths of a tree, the largest first; ``keep``: how many are asked for (None: any number).
+    """The paths of a tree, the largest first; ``keep``: how many are wanted (None: any number).
 
-    ``left``: the largest bound of what was left out because ``keep`` larger paths were known.
+    ``left``: the largest bound of paths dropped because ``keep`` larger paths were known.
     """
 
     def __init__(self, tree: Tree, keep: int | None = None, progress: OnProgress = None) -> None:
@@ -224,7 +224,7 @@ class Search:
 
     @property
     def _least(self) -> float:
-        """What a path must be larger than, to be one of those that are asked for."""
+        """The size that a path must exceed to be one of those wanted."""
         if self.keep is None or len(self._best) < self.keep:
             return -1.0
         return self._best[0] if self._best else float("inf")
@@ -248,20 +248,20 @@ class Search:
 
     @property
     def bound(self) -> float:
-        """Nothing that has not been given is larger."""
+        """A bound on all paths that were not returned."""
         return max(self.left, -self._heap[0][0] if self._heap else 0.0)
 
     @property
     def unseen(self) -> float:
-        """No path that has not been looked at is larger."""
+        """A bound on all paths that were not looked at."""
         return max([self.left, *(-size for size, kind, _, _ in self._heap if kind)])
 
     def open(self, above: float) -> int:
-        """How many paths are behind partial paths whose bound is larger than a number."""
+        """The number of paths behind partial paths whose bound exceeds a number."""
         return sum(what[2] for size, kind, _, what in self._heap if kind and -size > above)
 
     def next(self) -> Found | None:
-        """The next largest path; None when there is none, or the budget is used up."""
+        """The next largest path; None if there is none, or a limit is reached."""
         while self._heap:
             size, kind, _, what = self._heap[0]
             if kind == 0:
@@ -290,5 +290,5 @@ class Search:
         return None
 
     def rest(self) -> list[Found]:
-        """The complete paths that have been looked at and not been given, the largest first."""
+        """The complete paths looked at but not returned, the largest first."""
         return sorted((what for _, kind, _, what in self._heap if kind == 0), key=lambda one: -one.size)

@@ -1,4 +1,4 @@
-"""What all paths into a head can be, at most and in all: bounds on what a suffix reads, head by head."""
+"""Bounds on all paths into a head, each and in sum, for what a suffix reads, head by head."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CHUNK = 2**19  # numbers in a temporary array of second moments: it stays in th
 
 
 class Bounds:
-    """By mark and head: how many paths go into it, how large their values are at most, their sum, second moments.
+    """By mark and head: the number of paths into it, the largest size of their values, their sum, second moments.
 
-    All are of values after the head's pattern. ``largest[mark] [heads, batch, n]``: a bound on every path's row;
+    All refer to values after the head's pattern. ``largest[mark] [heads, batch, n]``: a bound on every path's row;
     ``sums``: a bound on the sum of these norms over all paths; ``moments[mark] [heads, batch, b, n n, a]``: the sum of
     ``Z[t, b] Z[s, a]`` over all paths, Z the values; ``off_moments[mark] [heads]`` bounds its error in Frobenius norm.
-    ``possible``: whether a path that begins so can be wanted at all. Raises OutOfTime where no time is left.
+    ``possible``: whether a path that begins so can be wanted at all. Raises OutOfTime when time is up.
     """
 
     def __init__(self, network: Network, possible: Wanted, moments: bool, budget: Budget) -> None:
@@ -55,7 +55,7 @@ class Bounds:
         return self.network.fold(mark.order + 1, self.network.joints.grown(mark.bits, self.network.head_bits[h]))
 
     def _new(self, mark: Mark) -> None:
-        """Make room for a mark."""
+        """Allocate the arrays of a mark."""
         if mark in self.counts:
             return
         net, count = self.network, len(self.network.heads)
@@ -85,7 +85,7 @@ class Bounds:
             self._mix(h, mark)
 
     def _sources(self, h: int, layer: int) -> set[Mark]:
-        """What sources write into the head's values, before its pattern."""
+        """The output of sources in the head's values, before its pattern."""
         net, touched = self.network, set[Mark]()
         scales, k = net.scales[h][..., None], gamma(net.d_model)
         most = float(np.abs(scales).max(initial=0.0))
@@ -127,7 +127,7 @@ class Bounds:
         total = np.zeros(shape)
         for start in range(0, before, step):
             part, link = found[start : min(start + step, before)], links[start : min(start + step, before)]
-            one = part.reshape(len(part), -1, shape[-1]) @ link  # the second index, then the first of all heads at once
+            one = part.reshape(len(part), -1, shape[-1]) @ link  # the second index, then the first, for all heads
             one = one.reshape(len(part), net.batch, shape[1], -1).swapaxes(0, 1)
             turned = link.reshape(-1, shape[1]).T
             total += (turned @ one.reshape(net.batch, len(part) * shape[1], -1)).reshape(shape)
@@ -141,7 +141,7 @@ class Bounds:
         self.off_moments[target][h] += float(scales.max(initial=0.0)) ** 2 * float(off.sum())
 
     def _mix(self, h: int, mark: Mark) -> None:
-        """The head's pattern."""
+        """Apply the head's pattern."""
         net = self.network
         pattern, n = net.patterns[h], len(net.tokens)
         positive, grow = np.abs(pattern), 1 + gamma(n + 4)
@@ -160,9 +160,9 @@ class Bounds:
 
     # --------------------------------------------------------------------------- behind a partial path
     def met(self, wanted: Wanted, tail: Mark, key: int = 0) -> tuple[list[Mark], list[int], Array, Array]:
-        """Of the heads before a tail: marks that make wanted paths, their numbers, bounds on each row and on the sum.
+        """For the heads before a suffix: marks of wanted paths, their numbers, bounds on each row and on the sum.
 
-        ``key`` names ``wanted``, so that what was found is kept.
+        ``key`` names ``wanted``, for caching the result.
         """
         if (key, tail) not in self._met:
             net = self.network
@@ -178,22 +178,22 @@ class Bounds:
         return self._met[key, tail]
 
     def pairwise(self, found: Functional, rows: Array) -> tuple[Array, Array]:
-        """For every head that may come before a suffix: a bound by ``rows [heads, batch, n]``, and its columns."""
+        """For every head that may precede a suffix: a bound by ``rows [heads, batch, n]``, and its columns."""
         read, size, cols = self._read(found, rows)
         wrong = found.count * found.off_rows * rows[: found.limit].max((1, 2), initial=0.0)
         return (np.sqrt((read**2).sum((0, 1))) + wrong) * size * (1 + gamma(8)), cols
 
     def summed(self, found: Functional, sums: Array) -> Array:
-        """For every head that may come before a suffix: a bound on the sum of the sizes of all terms.
+        """For every head that may precede a suffix: a bound on the sum of the sizes of all terms.
 
-        ``sums``: those of the rows. The size of a sum is not a bound on the sum of sizes; the sum over all rows is.
+        ``sums``: those of the rows. The size of a sum does not bound the sum of sizes; the sum over all rows does.
         """
         read, size, _ = self._read(found, sums)
         wrong = found.count**2 * found.off_rows * sums[: found.limit].sum((1, 2))
         return np.asarray((read.sum((0, 1)) * (1 + gamma(read.size)) + wrong) * size * (1 + gamma(8)))
 
     def _read(self, found: Functional, rows: Array) -> tuple[Array, Array, Array]:
-        """What a suffix reads of rows of each head, ``[batch, r, heads]``; of its columns the norms, and these."""
+        """What a suffix reads of rows of each head, ``[batch, r, heads]``; and its columns with their norms."""
         net, count = self.network, found.limit
         cols = net.writes[:count].reshape(-1, net.d_model) @ found.cols
         cols = cols.reshape(count, net.d_head, found.cols.shape[1])
@@ -203,7 +203,7 @@ class Bounds:
         return read * (1 + gamma(2 * len(net.tokens) + 8)), size, cols
 
     def mass(self, found: Functional, f: int, cols: Array, marks: Sequence[Mark]) -> tuple[float, float]:
-        """The sum of the squares of all terms behind a suffix and head f, and a bound on the root of it.
+        """The sum of the squares of all terms behind a suffix and head f, and a bound on its root.
 
         Needs ``moments``; ``cols = O_f R``.
         """

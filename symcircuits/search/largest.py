@@ -32,16 +32,16 @@ from symcircuits.work.progress import OnProgress, told_by
 __all__ = ["LargeTerm", "Largest", "largest"]
 
 Array = npt.NDArray[Any]
-_TERM_BYTES = 1000  # of a term that is listed: its path, size and value
-_FEW_BYTES = 2**26  # of terms that are listed whatever the memory of the search is
-_SIGNED = 32  # signed sums for the share of the listed terms, where it is estimated
+_TERM_BYTES = 1000  # of a listed term: its path, size and value
+_FEW_BYTES = 2**26  # of listed terms, allowed whatever the memory of the search
+_SIGNED = 32  # signed sums for the share of the listed terms, if it is estimated
 
 
 @dataclass(frozen=True, slots=True)
 class LargeTerm(OneOrTwo):
-    """A term with its size, and its number with sign (None where a norm is asked for).
+    """A term with its size, and its signed value (None for a norm).
 
-    ``beside``: of a default ranking, the term through the same heads from positions; numbers are of the sum of both.
+    ``beside``: in a default ranking, the term through the same heads from positions; the numbers are for their sum.
     """
 
     term: Term
@@ -52,15 +52,15 @@ class LargeTerm(OneOrTwo):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Largest(Shown):
-    """The largest terms that were found, the largest first, and what is proved of all others.
+    """The largest terms found, the largest first, and what is proved of all others.
 
-    ``exact``: they are the largest; ``certain``: how many of them are, when the search ended early (``reached`` says
-    by which limit). ``bound``: no term that is not listed is larger; ``rounding``: what all sizes and comparisons are
-    exact to. ``expansions``: partial paths expanded; ``looked``: terms computed; ``excluded``: terms that were never
-    computed and are proved to be no larger than the smallest that is listed; ``open``: the others. ``total``: the sum
-    of all terms (of norms: the norm of the sum), by the walk; ``listed``: the sum of the listed ones; ``remainder``:
-    of those not listed. ``squares``: the sum of the squares of all terms; ``share``: what the listed terms hold of
-    it. ``together``: terms from the token embedding and from positions are ranked two by two, as their sums.
+    ``exact``: they are the largest; ``certain``: how many of them are, if the search ended early (``reached`` names
+    the limit). ``bound``: no unlisted term is larger; ``rounding``: the accuracy of all sizes and comparisons.
+    ``expansions``: partial paths expanded; ``looked``: terms computed; ``excluded``: terms never
+    computed and proved to be no larger than the smallest listed one; ``open``: the others. ``total``: the sum
+    of all terms (for norms: the norm of the sum), by the walk; ``listed``: the sum of the listed ones; ``remainder``:
+    that of the unlisted ones. ``squares``: the sum of the squares of all terms; ``share``: the part of it in the listed
+    terms. ``together``: terms from the token embedding and from positions are ranked in pairs, by their sums.
     """
 
     expansion: Expansion
@@ -84,17 +84,17 @@ class Largest(Shown):
 
     @property
     def ranked(self) -> int:
-        """How many are ranked: the terms, or, together, the sums of two and the other terms."""
+        """How many are ranked: the terms, or, with ``together``, the sums of two and the other terms."""
         return self.looked + self.excluded + self.open
 
     @property
     def share(self) -> float | None:
-        """What the listed terms hold of the sum of squares of all; None where all are 0."""
+        """The part of the sum of squares that is in the listed terms; None if all are 0."""
         held = sum(t.size * t.size for t in self.terms)
         return held / self.squares.value if 0 < self.squares.value < float("inf") else None
 
     def json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The result as plain data."""
         return higher(dict, "Largest.json")(self)
 
 
@@ -103,21 +103,22 @@ def largest(
     max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
     progress: OnProgress | bool = None,
 ) -> Largest:  # fmt: skip
-    """The ``k`` largest terms of an expansion on a run, and a proof that no other is larger; nothing else is listed.
+    """The ``k`` largest terms of an expansion on a run, and a proof that no other is larger, without listing all.
 
-    ``by`` None: of the logits of one prompt by what stays however the model is written, the part in the first choice
-    of the last position less the mean of all outputs, with terms from the token embedding and from positions as one; of
+    ``by`` None: for the logits of one prompt, by a measure that does not depend on how the model is written: the term
+    in the first choice of the last position less the mean of all outputs, with terms from the token embedding and from
+    positions as one; otherwise by norm.
     anything else by norm.
 
-    Paths are grown from the readout back, best bound first. For a suffix that reads ``L X R``
-    of the stream and every X that ends in head f, with values ``Y`` before its pattern and ``R_f = W_O^T R``::
+    Paths are grown from the readout back, best bound first. A suffix reads ``L X R`` of the stream. For
+    every X that ends in head f, with values ``Y`` before its pattern and ``R_f = W_O^T R``::
 
         |L A_f Y R_f| <= | |L| |A_f| beta_f | ||R_f||_2         beta_f[t] = largest |Y[t]|, at most
         |L A_f Y R_f|^2 <= <L^T L (x) R_f R_f^T, K_f>          K_f = sum of vec(A_f Y) vec(A_f Y)^T
 
     The first is the triangle inequality, with ``beta_f`` by induction over layers from ``||W_O^{g T} W_V^{f T}||_2``;
-    the second holds as every square is at most the sum of all (K_f is exact; made where its memory and time allow,
-    see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.search.suffixes`), and values
+    the second holds because every square is at most the sum of all (K_f is exact; computed if memory and time allow,
+    see ``moments``). Bounds are enlarged by the effect of rounding (see :mod:`symcircuits.search.suffixes`), and values
     are computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see
     :mod:`symcircuits.search.pairs`). Source: own derivation.
 
@@ -139,7 +140,7 @@ def largest(
     measure = resolved(values, by)
     seen, read = with_mean(values, measure)
     seen = joined(seen) if together else seen
-    with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
+    with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, which is still a bound
         found = _largest(read, seen.expansion, seen.run, budget, k, moments, told_by(progress))
     terms = tuple(replace(t, beside=beside(expansion, t.term)) for t in found.terms) if together else found.terms
     return replace(
@@ -149,13 +150,13 @@ def largest(
 
 
 def _default(values: Values) -> tuple[Measure | None, bool]:
-    """What terms are ranked by where nothing is asked for, and whether those of token and position are as one."""
+    """The default measure of terms, and whether those of token and position count as one."""
     run, expansion = values.run, values.expansion
     if not isinstance(run, Run) or expansion.target != "logits" or (run.model.d_vocab_out or 0) < 2:
         return None, False
     if run.tokens.ndim > 1 and len(run.tokens) != 1:
         return None, False
-    scaled = bool(run.arrays["m_E"]) if "m_E" in run.arrays else True  # an embedding times 0 cannot take positions up
+    scaled = bool(run.arrays["m_E"]) if "m_E" in run.arrays else True  # an embedding times 0 cannot absorb positions
     row = None if run.tokens.ndim == 1 else 0
     return logit(against=MEAN, row=row), are_apart(expansion) and scaled
 
@@ -164,12 +165,12 @@ def _largest(
     measure: Measure, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None,
     progress: OnProgress,
 ) -> Largest:  # fmt: skip
-    """Search, and what is proved by it."""
+    """Run the search, and collect what it proves."""
     found = trees(measure, expansion, run, budget, moments)
     searched, begun = _one_side if len(found) == 1 else _two_sides, True
     try:
         terms, unseen, unlisted, off, looked, still = searched(found, measure, run, expansion, k, progress)
-    except OutOfTime:  # before there was a bound on anything
+    except OutOfTime:  # before any bound was known
         budget.ended()
         begun = False
         terms, unseen, unlisted, off, looked, still = (), float("inf"), 0.0, 0.0, 0, expansion.count
@@ -177,7 +178,7 @@ def _largest(
         raise ValueError("there are terms so large that their norms leave the range of float64; scale the weights")
     least = terms[-1].size if len(terms) == min(k, expansion.count) and terms else -1.0
     least = float("inf") if not min(k, expansion.count) else least
-    # A search that was ended early has not looked at what rounding alone keeps apart.
+    # A search that ended early has not looked at terms that only rounding separates.
     exact = unseen <= (least if budget.reached else least + 2 * off) or looked == expansion.count
     certain = len(terms) if exact else sum(t.size >= unseen for t in terms)
     open_ = 0 if exact else still
@@ -231,7 +232,7 @@ def _two_sides(
         LargeTerm(expansion._term(q.path, key.path), size, value if measure.signed else None)
         for size, value, q, key in pairs.best
     )
-    # Pairs that were met and are not listed are at most as large as the least that is.
+    # Pairs seen and not listed are at most as large as the smallest listed one.
     least = terms[-1].size if terms else 0.0
     unlisted = least + pairs.off if pairs.looked > len(terms) else 0.0
     return terms, pairs.unseen, unlisted, pairs.off, pairs.looked, pairs.open()

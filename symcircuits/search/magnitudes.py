@@ -1,4 +1,4 @@
-"""How large products can be, and how far rounding can move them: what the bounds on partial paths are made of.
+"""Bounds on products and on the effect of rounding, from which the bounds on partial paths are made.
 
 Source: Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 3.
 """
@@ -20,7 +20,7 @@ _SQUARINGS = 7
 
 
 def gamma(k: float) -> float:
-    """``k u / (1 - k u)``: what k roundings in a row can do to a number, relatively."""
+    """``k u / (1 - k u)``: the relative effect of k successive roundings on a number."""
     return float(k * UNIT / (1 - k * UNIT))
 
 
@@ -43,12 +43,12 @@ def spectral(matrices: Array) -> Array:
         if step + 1 < _SQUARINGS:
             gram, power = gram @ gram, power / 2
     long, short = matrices.shape[-2:]
-    # Rounding moves G by at most gamma_long short ||G||, and each square of it by gamma_short short ||G||^2.
+    # Rounding changes G by at most gamma_long short ||G||, and each square of it by gamma_short short ||G||^2.
     return np.sqrt(found) * (1 + 4 * gamma(short * (long + 4 * short) + 8 * _SQUARINGS))
 
 
 def size_and_roundings(matrix: Any) -> tuple[float, int]:
-    """A bound on the spectral norm of the absolute values of a factor, and how many roundings it brings."""
+    """A bound on the spectral norm of the absolute values of a factor, and the number of roundings in it."""
     if isinstance(matrix, Centring):
         return 2.0, 2 * matrix.d + 4
     if isinstance(matrix, Diagonal):
@@ -57,12 +57,12 @@ def size_and_roundings(matrix: Any) -> tuple[float, int]:
 
 
 def largest_row_sum(rows: Array) -> float:
-    """The largest sum of absolute values of a row, at most."""
+    """A bound on the largest sum of absolute values of a row."""
     return float(np.abs(rows).sum(-1).max(initial=0.0)) * (1 + gamma(rows.shape[-1]))
 
 
 def fewer_columns(cols: Array) -> tuple[Array, float]:
-    """Columns ``[d, min(d, m)]`` with the same Gram matrix of rows, and the error that this makes."""
+    """Columns ``[d, min(d, m)]`` with the same Gram matrix of rows, and the error of the replacement."""
     if cols.shape[1] <= cols.shape[0]:
         return cols, 0.0
     small: Array = np.swapaxes(np.linalg.qr(cols.T, mode="r"), 0, 1)

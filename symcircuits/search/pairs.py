@@ -1,9 +1,9 @@
-"""The largest pairs of paths: score terms, from the largest queries and keys that paths give.
+"""The largest pairs of paths: score terms, from the largest queries and keys of paths.
 
-A score term is ``|<u, v>| <= |u| |v|`` for one entry, u the query that a path gives and v the key, and
+A score term is ``|<u, v>| <= |u| |v|`` for one entry, with u the query of one path and v the key of another, and
 ``|Q K^T| <= |Q| |K|`` for Frobenius norms, with or without mask. So paths are taken from each side, the largest first,
-and every new one is met with all of the other side that are known, until no pair with a path not yet taken can be as
-large as those that are asked for. Source: own derivation (Cauchy and Schwarz).
+and each new one is paired with all known ones of the other side, until no pair with a path not yet taken can be as
+large as those wanted. Source: own derivation (Cauchy and Schwarz).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Array = npt.NDArray[Any]
 
 
 def pair_sizes(by: str, run: Run, expansion: Expansion, one: Array, many: Array, side: int) -> Array:
-    """The sizes (with sign, for an entry) of one path's value with those of several of the other side.
+    """The sizes (signed, for an entry) of one path's value paired with those of several of the other side.
 
-    ``one [batch, r, m]``, ``many [paths, batch, r, m]``; ``side``: of the one, 0 where it is the query.
+    ``one [batch, r, m]``, ``many [paths, batch, r, m]``; ``side`` of the one: 0 for the query.
     """
     if by == "score entry":
         return np.asarray(np.tensordot(many, one, ((1, 2, 3), (0, 1, 2))))
@@ -43,11 +43,11 @@ def pair_sizes(by: str, run: Run, expansion: Expansion, one: Array, many: Array,
 
 
 def _times(a: float, b: float) -> float:
-    return a * b if a and b else 0.0  # infinite is what is not known yet, and 0 times that is 0
+    return a * b if a and b else 0.0  # a bound not known yet is infinite, and 0 times that is 0
 
 
 class _Side:
-    """The paths of one side that have been taken, the largest first."""
+    """The paths taken from one side, the largest first."""
 
     def __init__(self, search: Search, turns: Array | None, paths: Any) -> None:
         self.search, self.turns, self.paths = search, turns, paths
@@ -61,16 +61,16 @@ class _Side:
 
     @property
     def most(self) -> float:
-        """No path of this side is larger."""
+        """A bound on all paths of this side."""
         return max(self.top, self.bound)
 
     @property
     def bound(self) -> float:
-        """No path that has not been taken is larger."""
+        """A bound on all paths not taken."""
         return 0.0 if self.done else (self.search.bound + self.off) * self.stretch
 
     def take(self) -> bool:
-        """Take the next path; False where there is none, or the budget is used up."""
+        """Take the next path; returns False if there is none, or a limit is reached."""
         one = self.search.next()
         if one is None:
             self.done = not self.search.budget.reached
@@ -104,7 +104,7 @@ class Pairs:
 
     @property
     def unseen(self) -> float:
-        """No pair that has not been looked at is larger."""
+        """A bound on all pairs not looked at."""
         query, key = self.sides
         return max(_times(query.bound, key.most), _times(key.bound, query.most))
 
@@ -115,11 +115,11 @@ class Pairs:
         return self._heap[0][0] if self._heap else float("inf")
 
     def run(self) -> None:
-        """Take paths until nothing larger can come, or the budget is used up."""
+        """Take paths until no larger pair can come, or a limit is reached."""
         query, key = self.sides
         while not (query.done and key.done) and self.unseen > self._least:
             first = 0 if _times(query.bound, key.most) >= _times(key.bound, query.most) else 1
-            first = 1 if query.found and not key.found else first  # one of each, before any is known to be large
+            first = 1 if query.found and not key.found else first  # one of each side first
             first = 1 - first if self.sides[first].done else first
             if self.sides[first].take():
                 self._meet(first)
@@ -127,7 +127,7 @@ class Pairs:
                 return
 
     def _meet(self, first: int) -> None:
-        """A new path with all of the other side that are known."""
+        """Pair a new path with all known ones of the other side."""
         this, other = self.sides[first], self.sides[1 - first]
         one, mark, size = this.found[-1], this.marks[-1], this.sizes[-1]
         met = [i for i, m in enumerate(other.marks) if self._accepts(mark, m, first)]
@@ -143,7 +143,7 @@ class Pairs:
             query, key = (one, other.found[bad]) if first == 0 else (other.found[bad], one)
             raise ValueError(
                 f"the term {query.path.label} | {key.path.label} is so large that its size leaves the range of "
-                "float64, so that it cannot be compared; scale the weights"
+                "float64, so it cannot be compared; scale the weights"
             )
         rounding = 1e-15 * 2 * (one.value.shape[-1] + one.value.shape[-2] + 4)
         for i, value in zip(met, values.tolist(), strict=True):
@@ -156,7 +156,7 @@ class Pairs:
             (heapq.heappush if len(self._heap) < self.keep else heapq.heappushpop)(self._heap, entry)
 
     def open(self) -> int:
-        """How many pairs have not been looked at and may be larger than those that are asked for."""
+        """The number of pairs not looked at that may be larger than those wanted."""
         least, ruled_out, joined = self._least, 0, 0
         for first in (0, 1):
             this, other = self.sides[first], self.sides[1 - first]
@@ -179,5 +179,5 @@ class Pairs:
 
     @property
     def best(self) -> list[tuple[float, float, Found, Found]]:
-        """The largest pairs that are known."""
+        """The largest known pairs."""
         return [(size, value, q, k) for size, _, value, q, k in sorted(self._heap, key=lambda e: (-e[0], -e[1]))]

@@ -1,4 +1,4 @@
-"""Sums of the absolute values of terms, estimated from a sample of them; nothing is listed."""
+"""Sums of the absolute values of terms, estimated from a sample, without listing them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = ["Sample", "sample"]
 
 Array = npt.NDArray[Any]
 WEIGHTS = ("uniform", "bound")
-_DRAW_BYTES = 1000  # of a term that was drawn: its path, size and chance
-_KEPT = 2000  # suffixes whose choices are kept: samples share the last heads of a path
+_DRAW_BYTES = 1000  # of a drawn term: its path, size and probability
+_KEPT = 2000  # suffixes whose choices are cached: samples share the last heads of a path
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Sample(Shown):
-    """Terms drawn at random, and what they say of the sum of the sizes of all: ``estimate`` and its standard error.
+    """Terms drawn at random, and the estimated sum of the sizes of all: ``estimate`` and its standard error.
 
-    ``sizes [k]`` of the terms drawn, ``chances [k]`` of drawing each; ``bound``: the sum is proved to be no larger
-    (infinite where nothing is proved; of norms it adds up all rows, as a sum of terms may be smaller than they are);
-    ``count``: how many terms there are; ``reached``: the limit that ended it early, if one did.
+    ``sizes [k]`` of the drawn terms, ``chances [k]``: their probabilities; ``bound``: a proved upper bound on the sum
+    (infinite if none is proved; for norms it adds up all rows, and may exceed the sum of norms);
+    ``count``: the number of terms; ``reached``: the limit that ended it early, if one did.
     """
 
     expansion: Expansion
@@ -55,19 +55,19 @@ class Sample(Shown):
 
     @property
     def estimate(self) -> float:
-        """``mean(size / chance)``: its expectation is the sum of the sizes of all terms. nan where none was drawn."""
+        """``mean(size / chance)``: its expectation is the sum of the sizes of all terms. nan if none was drawn."""
         none = float("nan") if self.count else 0.0
         return float((self.sizes / self.chances).mean()) if len(self.terms) else none
 
     @property
     def error(self) -> float:
-        """The standard error of the estimate; 0 where there is nothing to draw."""
+        """The standard error of the estimate; 0 if there is nothing to draw."""
         if len(self.terms) < 2:
             return float("inf") if self.count else 0.0
         return float((self.sizes / self.chances).std(ddof=1) / np.sqrt(len(self.terms)))
 
     def text(self, width: int = 100, top: int = 10) -> str:
-        """The estimate in words, and the ``top`` largest of the terms that were drawn."""
+        """The estimate in words, and the ``top`` largest of the drawn terms."""
         return self._text(width, top=top)
 
     def json(self, top: int = 10) -> dict[str, Any]:
@@ -83,14 +83,14 @@ def sample(
     max_seconds: float | None = None, max_memory: int = 2**30,
     progress: OnProgress | bool = None,
 ) -> Sample:  # fmt: skip
-    """Draw k terms (with replacement), and estimate the sum of the sizes of all: unbiased, with its standard error.
+    """Draw k terms (with replacement), and estimate the sum of the sizes of all: unbiased, with a standard error.
 
     A path is drawn from the readout back, head by head. ``weights="uniform"``: by the number of paths behind each
-    choice, so that all paths are equally likely. ``"bound"``: by a bound on the sum of the sizes behind it (the
-    pairwise bound of :func:`~symcircuits.search.largest.largest`, with a sum in the place of each maximum), so that
-    large terms are likely. Then ``E[size / chance] = sum of sizes``, as every term that is not 0 has a chance. Where
-    few terms hold most of the sum, uniform draws may miss them all, and then the error is too small as well. Of score
-    terms the key is drawn after the query, from those that go with it. The same seed draws the same terms. Source: own
+    choice, so all paths are equally likely. ``"bound"``: by a bound on the sum of the sizes behind it (the pairwise
+    bound of :func:`~symcircuits.search.largest.largest`, with sums in place of maxima), so large terms are likely. Then
+    ``E[size / chance] = sum of sizes``, because every term other than 0 has a positive probability. If few terms hold
+    most of the sum, uniform draws may miss them all, and then the error is too small as well. For score terms the key
+    path is drawn after the query path, from those that combine with it. The same seed draws the same terms. Source: own
     derivation (importance sampling).
 
     >>> import symcircuits as sc
@@ -133,7 +133,7 @@ def sample(
 
 def _check(k: int, weights: str, max_memory: int) -> None:
     if weights not in WEIGHTS:
-        raise ValueError(f'weights is "uniform" or "bound", not {shown(weights)}')
+        raise ValueError(f'weights must be "uniform" or "bound", not {shown(weights)}')
     if k * _DRAW_BYTES > max_memory:
         raise ValueError(
             f"{many(k)} draws need about {mebibytes(k * _DRAW_BYTES)}, and {argument('max_memory')} is "
@@ -142,7 +142,7 @@ def _check(k: int, weights: str, max_memory: int) -> None:
 
 
 class _Choices:
-    """What may come before a suffix: the paths that end there and the heads, with their chances."""
+    """The possible continuations of a suffix: the paths that end there and the heads, with their probabilities."""
 
     __slots__ = ("chances", "ended", "found", "total", "weights")
 
@@ -151,8 +151,8 @@ class _Choices:
         self.total = float(weights.sum())
         if not self.total < float("inf"):
             raise ValueError(
-                "bounds on the sizes of terms, or their number, leave the range of float64, so that no chance can be "
-                f"made of them: draw with {setting('weights', 'uniform')}, or scale the weights"
+                "bounds on the sizes of terms, or their number, leave the range of float64, so probabilities cannot be "
+                f"computed from them: draw with {setting('weights', 'uniform')}, or scale the weights"
             )
         self.chances = np.cumsum(weights / self.total) if self.total > 0 else weights
 
@@ -177,12 +177,12 @@ class _Paths:
         return float("inf") if np.isnan(total) else total
 
     def draw(self) -> tuple[Found, float]:
-        """A path, and the chance of it."""
+        """A path, and its probability."""
         here, chance, tree = self.root(), 1.0, self.tree
         while True:
             i = min(int(np.searchsorted(here.chances, self.rng.random(), side="right")), len(here.weights) - 1)
             while not here.weights[i]:
-                i -= 1  # rounding at the very end
+                i -= 1  # rounding at the upper end
             chance *= here.weights[i] / here.total
             if i < len(here.ended):
                 return here.ended[i], float(chance)
@@ -194,7 +194,7 @@ class _Paths:
         if name not in self.kept:
             found, ended = make()
             weights = self._weights(found, ended, self.bound)
-            if not weights.any():  # all terms behind are 0, and one is as likely as another
+            if not weights.any():  # all terms behind are 0, and equally likely
                 weights = self._weights(found, ended, False)
             choices = _Choices(found, ended, weights)
             if len(self.kept) >= _KEPT:
@@ -203,7 +203,7 @@ class _Paths:
         return self.kept[name]
 
     def _weights(self, found: Functional, ended: list[Found], bound: bool) -> Array:
-        """The weight of each path that ends here, and of each head that may come before a suffix."""
+        """The weight of each path that ends here, and of each head that may precede a suffix."""
         _, numbers, _, sums = self._met(found)
         if not bound:
             return np.concatenate([np.ones(len(ended)), numbers])
@@ -211,13 +211,13 @@ class _Paths:
         return np.concatenate([[one.size + one.off for one in ended], behind])
 
     def _met(self, found: Functional) -> tuple[Any, Array, Array, Array]:
-        """What is known of the heads before a suffix, the numbers of paths as floating-point numbers."""
+        """The bounds for the heads before a suffix, and the numbers of paths as floating-point numbers."""
         marks, counts, largest, sums = self.tree.bounds.met(self.tree.wanted, found.mark, self.tree.key)
         return marks, np.array([float(min(n, 10**300)) for n in counts[: found.limit]]), largest, sums
 
 
 class _Drawn:
-    """Terms drawn at random: a path, or a query path and then a key path that goes with it."""
+    """Terms drawn at random: a path, or a query path and then a key path that combines with it."""
 
     def __init__(
         self, measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], bound: bool,
@@ -232,7 +232,7 @@ class _Drawn:
         self.bound = self.sides[0].most() if bound and len(found) == 1 else float("inf")
 
     def draw(self) -> tuple[Term, float, float]:
-        """A term, its size and its chance."""
+        """A term, its size and its probability."""
         one, chance = self.sides[0].draw()
         if len(self.sides) == 1:
             return self._finite(self.expansion._term(one.path), one.size), one.size, chance
@@ -246,11 +246,11 @@ class _Drawn:
         return self._finite(self.expansion._term(one.path, other.path), size), size, chance * more
 
     def _finite(self, term: Term, size: float) -> Term:
-        """The term; ValueError where its size is not a finite number."""
+        """The term; raises ValueError if its size is not a finite number."""
         if not size < float("inf"):
             raise ValueError(
                 f"term {self.expansion.index(term):,} ({term.label}) has the size {size}: numbers leave the range of "
-                "float64 on the way; scale the weights"
+                "float64 during the computation; scale the weights"
             )
         return term
 

@@ -1,4 +1,4 @@
-"""The sum of the squares of all terms, without a list: exactly by second moments, or estimated by random signs."""
+"""The sum of the squares of all terms, without listing them: exact by second moments, or estimated by random signs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["Squares", "squares", "squares_of"]
 
 Array = npt.NDArray[Any]
 SAMPLES = 64
-_BLOCK_BYTES = 2**21  # of a stream for several choices of signs: small, so that it stays in the cache
+_BLOCK_BYTES = 2**21  # of a stream for several choices of signs: small enough for the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """``value``: the sum of the squares of all terms; ``error``: its standard error where it is an estimate, else 0."""
+    """``value``: the sum of the squares of all terms; ``error``: its standard error if it is an estimate, else 0."""
 
     value: float
     error: float
@@ -45,13 +45,13 @@ class Squares:
 def squares(
     values: Values, by: Measure | None = None, *, samples: int = SAMPLES, seed: int = 0, max_memory: int = 2**30
 ) -> Squares:
-    """The sum of the squares of all terms of an expansion, at any depth; nothing is listed.
+    """The sum of the squares of all terms of an expansion, at any depth, without listing them.
 
-    Where the second moments of all heads fit, by them, exactly but for
+    If the second moments of all heads fit in memory, the result is exact except for
     rounding: ``K_h = sum over paths into h of vec(Z) vec(Z)^T``, ``K_h = (A_h (x) I) (sum of y y^T over sources +
     sum_g (I (x) C)^T K_g (I (x) C)) (A_h (x) I)^T`` with ``C = W_O^{g T} W_V^{h T}``, and at the readout ``sum |L Z
     R|^2 = <L^T L (x) R R^T, K>``; of score terms, pairs of a query u and a key v, ``sum <u, v>^2 = <sum u^T u, sum
-    v^T v>``, and the same for ``|Q K^T|^2``. Elsewhere by random signs: with a sign for each head and source,
+    v^T v>``, and the same for ``|Q K^T|^2``. Otherwise by random signs: with a sign for each head and source,
     distinct paths have distinct products of signs, so ``E |sum of signed terms|^2 = sum |term|^2``, and a signed sum
     is one walk; the mean over ``samples`` of them and its standard error. Source: own derivation.
 
@@ -68,7 +68,7 @@ def squares(
     seen, read = with_mean(values, measure)
     run = seen.run
     samples, seed, budget = whole("samples", samples, 2), whole("seed", seed, 0), Budget(max_memory=max_memory)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not a number is seen in the sum
+    with np.errstate(over="ignore", invalid="ignore"):  # nan is detected in the sum
         found = squares_of(read, expansion, run, trees(read, expansion, run, budget), budget, samples, seed)
     if not found.value + found.error < float("inf"):
         finite(values, "the sum of the squares of all terms", np.array(float("nan")))
@@ -79,7 +79,7 @@ def squares_of(
     measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], budget: Budget, samples: int = SAMPLES,
     seed: int = 0,
 ) -> Squares:  # fmt: skip
-    """The same, of trees that are there; not a number where there is no time for an estimate."""
+    """The same, for existing trees; nan if there is no time for an estimate."""
     exact = _exact(measure, expansion, found)
     if exact is not None:
         return Squares(exact, 0.0, True, str(measure))
@@ -102,7 +102,7 @@ def _exact(measure: Measure, expansion: Expansion, found: tuple[Tree, ...]) -> f
 
 
 def _outer_sums(tree: Tree) -> dict[Mark, Array]:
-    """By mark the sum of ``u^T u`` over the paths of a side, ``[batch, m, m]``: of its rows, all together."""
+    """By mark the sum of ``u^T u`` over the paths of a side, ``[batch, m, m]``, summed over its rows."""
     net, bounds, root = tree.net, tree.bounds, tree.root
     assert bounds.moments is not None
     sums: dict[Mark, Array] = {}
@@ -119,7 +119,7 @@ def _outer_sums(tree: Tree) -> dict[Mark, Array]:
 
 
 class _Signed:
-    """The algebra of matrices with a sign for each head and source, several choices of signs at once."""
+    """The algebra of matrices with a sign for each head and source, for several choices of signs at once."""
 
     def __init__(self, base: Matrices, rng: np.random.Generator, samples: int) -> None:
         self.base, self.rng, self.samples = base, rng, samples
@@ -142,7 +142,9 @@ class _Signed:
         for f in reversed(branch.left):
             value = self.base.factor(f) @ value
         value = self.base.scaled(branch.scales, value)
-        return np.asarray(self.base.chain(branch.right[-1:], self._sign(branch.head, value)))  # where it is narrow
+        return np.asarray(
+            self.base.chain(branch.right[-1:], self._sign(branch.head, value))
+        )  # applied where it is narrow
 
     def add(self, values: Sequence[Array]) -> Array:
         total = values[0]
@@ -175,7 +177,7 @@ def _signed_squares(
 
 
 def _signed_sums(tree: Tree, rng: np.random.Generator, count: int) -> dict[Mark, Array]:
-    """By mark the signed sum of what is read, ``[count, batch, r, m]``."""
+    """By mark the signed sum that is read, ``[count, batch, r, m]``."""
     net, algebra = tree.net, _Signed(tree.net.matrices, rng, count)
     root, met = tree.summed
     sums = {m: net.apply(root, v[..., net.tokens, :]) for m, v in net.sums(algebra).items()}

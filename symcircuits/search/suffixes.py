@@ -1,20 +1,20 @@
 """Partial paths, grown from the readout back: what they read of the stream, and bounds on all terms behind them.
 
-A partial path is a suffix of heads. All that is before it enters linearly: the term of a path is ``L X R``, with X
-what the source and the earlier heads wrote, ``L [rows, n]`` the product of the patterns (and norms) of the suffix,
-and ``R [d_model, width]`` that of its weights and of what is asked for. So a partial path is the pair (L, R), for one
+A partial path is a suffix of heads. Everything before it enters linearly: the term of a path is ``L X R``, with X
+the output of the source and the earlier heads, ``L [rows, n]`` the product of the patterns (and norms) of the suffix,
+and ``R [d_model, width]`` that of its weights and of the readout. So a partial path is the pair (L, R), for one
 logit a row and a column. Bounds on ``|L X R|`` for all X at once (Frobenius norm; |number| for one logit), for X that
 ends in head f, with ``Y [n, d_head]`` its values before the pattern ``A_f``, ``R_f = O_f R`` and ``O_f = W_O^T``:
 
 1. *Pairwise.* ``beta_f[t] >= |Y[t]|`` for every path into f, with
    ``beta_f[t] = max(sources |S[t] V_f|, max_g D[t] (|A_g| beta_g)[t] ||O_g V_f||_2)``; then ``|L A_f Y R_f| <= | |L|
    |A_f| beta_f | ||R_f||_2``. Proof, by induction over layers: ``|(A_g Y)[t] O_g V_f| <= sum_s |A_g[t,s]| |Y[s]|
-   ||O_g V_f||``. Rows of patterns are positive and add up to 1, so that no pattern enlarges a bound.
+   ||O_g V_f||``. Rows of patterns are positive and add up to 1, so no pattern enlarges a bound.
 2. *Second moments.* ``K_f = sum over paths of vec(A_f Y) vec(A_f Y)^T``, exactly, layer by layer; then
    ``|L A_f Y R_f|^2 <= sum over paths of |L A_f Y R_f|^2 = <L^T L (x) R_f R_f^T, K_f>``.
 
 The smaller of the two is used. Rounding: every product of computed numbers is off by at most ``gamma_k |a| |b|``, with
-``gamma_k = k u / (1 - k u)`` and k the length of the sum; errors of L and R are carried along with them as numbers
+``gamma_k = k u / (1 - k u)`` and k the length of the sum; errors of L and R are tracked as numbers
 (``off_rows``, ``off_cols``), sums of positive numbers are enlarged by a factor, and spectral norms are bounded from
 above by ``tr(G^(2^k))^(1/2^k)``, G a Gram matrix. All is computed in float64, whatever the run's type.
 Source: own derivation, proved in ``derivations/general/Largest.v`` but for rounding; Higham, "Accuracy and Stability of
@@ -81,8 +81,8 @@ class Functional:
     """What a suffix reads of the stream: ``X -> rows X cols``, with bounds on the errors of both.
 
     ``rows [batch, r, n]``, off by at most ``off_rows`` in every row's sum of absolute values; ``cols [d, m]``, off by
-    at most ``off_cols`` in Frobenius norm. ``mark``: order (no larger than matters) and bits of the suffix;
-    ``limit``: the heads that may come before it are the first so many; ``layer``: the first layer of the suffix.
+    at most ``off_cols`` in Frobenius norm. ``mark``: order (up to the one that matters) and bits of the suffix;
+    ``limit``: how many of the first heads may precede it; ``layer``: the first layer of the suffix.
     """
 
     rows: Array
@@ -101,20 +101,20 @@ class Functional:
 
     @property
     def row_sum(self) -> float:
-        """The largest sum of absolute values of a row, at most."""
+        """A bound on the largest sum of absolute values of a row."""
         return largest_row_sum(self.rows) + self.off_rows
 
     @property
     def size(self) -> float:
-        """The Frobenius norm of the columns, at most."""
+        """A bound on the Frobenius norm of the columns."""
         return float(np.linalg.norm(self.cols)) * (1 + gamma(self.cols.size)) + self.off_cols
 
 
 class Network:
-    """A program on a run as arrays: heads in order, what they read and write, sources, and where each stands.
+    """A program on a run as arrays: heads in order, their inputs and outputs, sources, and the layer of each.
 
-    ``rows``: what is read; all arrays are of the positions alone that can reach it (``tokens``). ``cap``: orders from
-    there on count as this one.
+    ``rows``: the rows read; all arrays cover only the positions that can reach them (``tokens``). ``cap``: orders from
+    this one on count as this one.
     """
 
     def __init__(self, paths: Paths, run: Run, row: int | None, rows: Array, cap: int) -> None:
@@ -126,14 +126,14 @@ class Network:
         self.layers = [layer for layer in paths.program if not any(b.head is None for b in layer.branches)]
         self.readouts = paths.program[len(self.layers) :]
         if any(b.head is not None for layer in self.readouts for b in layer.branches):
-            raise NotImplementedError("readouts stand at the end of a program only")
+            raise NotImplementedError("readouts are supported at the end of a program only")
         if any(not layer.skip for layer in self.layers[1:]):
-            raise NotImplementedError("a layer without skip connection stands at the start of a program only")
+            raise NotImplementedError("a layer without skip connection is supported at the start of a program only")
         self.d_model = run.model.d_model
         self.heads: list[Head] = []
         self.layer_of: list[int] = []
         self.small = False
-        self.first: list[int] = []  # by layer: how many heads are before it
+        self.first: list[int] = []  # by layer: the number of heads before it
         self.sources: list[tuple[int, Source, Array, float]] = []  # layer, source, value [batch, n, d], error
         self.inside: dict[int, list[tuple[Source, Array, float]]] = {}
         parts: list[Any] = []
@@ -181,7 +181,7 @@ class Network:
         return gamma(sum(k for _, k in sizes)) * float(np.prod([size for size, _ in sizes]))
 
     def _scaled(self, scales: tuple[str, ...], value: Array, off: float) -> tuple[Array, float]:
-        """What carries multipliers, and its error."""
+        """A source or value times its multipliers, and the error."""
         if not scales:
             return value, off
         most = float(np.prod([abs(float(self.matrices.matrices[scalar_argument(name)])) for name in scales]))
@@ -189,9 +189,9 @@ class Network:
         return np.asarray(self.matrices.scaled(scales, value)), most * (off + gamma(2 * len(scales)) * (size + off))
 
     def value(self, source: Source, factors: tuple[Factor, ...] | None = None) -> tuple[Array, float]:
-        """What a source writes, ``[batch, n, width]``, at the tokens that count, and its error.
+        """The output of a source, ``[batch, n, width]``, at the relevant tokens, and its error.
 
-        ``factors``: those that are multiplied, where it enters inside a head.
+        ``factors``: the factors to multiply, if it enters inside a head.
         """
         if factors is None and source.name in self.matrices.known:
             value, off = self.matrices.known[source.name], 0.0
@@ -202,7 +202,7 @@ class Network:
         return np.broadcast_to(value, (self.batch, *value.shape[-2:])), off
 
     def _stack(self, parts: list[Any]) -> None:
-        """All heads in one array of each kind, the narrower ones filled with zeros."""
+        """All heads in one array of each kind, the narrower ones padded with zeros."""
         n, count = len(self.tokens), len(parts)
         self.d_head = max((p[4].shape[0] for p in parts), default=1)
         self.patterns = np.zeros((count, self.batch, n, n))
@@ -226,11 +226,11 @@ class Network:
 
     # ------------------------------------------------------------------------------------------- marks
     def fold(self, order: int, bits: int) -> Mark:
-        """A mark, with the order no larger than matters."""
+        """A mark, with the order capped."""
         return Mark(min(order, self.cap), bits)
 
     def sums(self, base: Any) -> dict[Mark, Any]:
-        """The walk over the stream's layers in an algebra, by folded marks of whole paths: no order is kept in vain."""
+        """The walk over the stream's layers in an algebra, by capped marks of whole paths."""
         value: dict[Mark, Any] = {}
         for layer in self.layers:
             found = {mark: [part] for mark, part in value.items()}
@@ -258,10 +258,10 @@ class Network:
     def read(
         self, rows: Array, chosen: list[int] | None, cols: Array | None, small: bool
     ) -> tuple[Functional, list[tuple[Source, Array, float]]]:
-        """What ``X -> rows X[:, chosen] cols`` of the last layer's output is of the stream.
+        """The functional ``X -> rows X[:, chosen] cols`` of the last layer's output, as one of the stream.
 
-        And the terms of the sources on the way, with bounds on their errors. ``chosen`` None: all columns; ``cols``
-        None: the identity. ``small``: only Frobenius norms are asked for, so that columns may be made fewer
+        And the terms of the sources in between, with bounds on their errors. ``chosen`` None: all columns; ``cols``
+        None: the identity. ``small``: only Frobenius norms are needed, so the columns may be reduced
         (orthogonal maps keep lengths).
         """
         off_rows = off_cols = 0.0
@@ -303,7 +303,7 @@ class Network:
         return size * off + gamma(k) * size * (float(np.linalg.norm(cols)) + off)
 
     def through(self, found: Functional, f: int) -> tuple[Functional, Functional]:
-        """What a suffix reads through one more head: of the head's values before its pattern, and of the stream."""
+        """What a suffix reads through one more head: from the head's values before its pattern, and from the stream."""
         pattern, n = self.patterns[f], len(self.tokens)
         rows, total = found.rows @ pattern, float(self.pattern_sums[f])
         off_rows = total * (found.off_rows + gamma(n) * found.row_sum)
@@ -344,7 +344,7 @@ class Network:
         return np.asarray(found.rows @ (values @ found.cols))
 
     def off_applied(self, found: Functional, most: Any, off: Any) -> Any:
-        """A bound on the error of that, in Frobenius norm; ``most``: the largest norm of a row of X."""
+        """A bound on the error of that product, in Frobenius norm; ``most``: the largest norm of a row of X."""
         row_sum, size = found.row_sum, found.size
         k = gamma(len(self.tokens) + found.cols.shape[0])
         return found.count * (
@@ -353,7 +353,7 @@ class Network:
 
 
 def _reaching(paths: Paths, run: Run, row: int | None, rows: Array) -> Array:
-    """The positions from which something can reach what is read: those that no chain of patterns joins are left out."""
+    """The positions that can reach the readout through some chain of patterns."""
     alive = np.any(rows != 0, axis=tuple(range(rows.ndim - 1)))
     heads = [b.head for layer in paths.program for b in layer.branches if b.head is not None]
     chosen = slice(None) if row is None or np.ndim(run.tokens) == 1 else row

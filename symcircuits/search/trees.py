@@ -1,4 +1,4 @@
-"""The partial paths that a search looks at, for what terms are measured by."""
+"""The partial paths that a search looks at, for each measure of terms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from symcircuits.values.measure import KINDS, Measure
 __all__ = ["trees"]
 
 Array = npt.NDArray[Any]
-# The kinds of which _read says what is read of a run, so that sizes have bounds.
+# The measures for which _read defines a readout, so their sizes have bounds.
 BOUNDED = (
     "norm", "masked norm", "logit", "logit difference", "direction", "direction difference", "score entry",
 )  # fmt: skip
@@ -27,10 +27,10 @@ BOUNDED = (
 def trees(
     measure: Measure, expansion: Expansion, run: Run, budget: Budget, moments: bool | None = None
 ) -> tuple[Tree, ...]:
-    """The partial paths of each side, with their bounds, for a measure; their memory and time are of the budget."""
+    """The partial paths of each side, with their bounds, for a measure; within the memory and time of the budget."""
     if measure.kind not in BOUNDED:
         raise ValueError(
-            f"sizes by {KINDS[measure.kind].written} have no bounds, so that terms are not ranked or drawn by them: "
+            f"sizes by {KINDS[measure.kind].written} have no bounds, so terms cannot be ranked or drawn by them: "
             "see measure and summary"
         )
     cap, most = _caps(expansion)
@@ -68,7 +68,7 @@ def _caps(expansion: Expansion) -> tuple[int, int | None]:
 
 
 def _read(measure: Measure, expansion: Expansion, run: Run, side: int) -> Read:
-    """What of a run a measure reads on a side."""
+    """The readout of a run for a measure on a side."""
     n, head = run.tokens.shape[-1], expansion.readout.head
     if measure.kind == "norm" and head is None:
         return Read(np.eye(n))

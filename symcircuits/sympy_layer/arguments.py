@@ -1,4 +1,4 @@
-"""The arguments of lambdified terms: which arrays are needed, in which shapes, and what is wrong with those given.
+"""The arguments of lambdified terms: the arrays needed, their shapes, and the faults of those given.
 
 NumPy is imported on use.
 """
@@ -18,21 +18,21 @@ from symcircuits.sympy_layer.letters import shape_of
 __all__ = ["Inputs", "leading_axes"]
 
 _BATCHED: Final = ("t", "A", "D", "mlp", "rest", "part", "mask")
-# Every array that a model can hand over; what is none of these is a mistake.
+# Every array that a model can supply; any other name is a mistake.
 _KNOWN: Final = re.compile(
     "|".join(name + f"_{OWNERS[letter.label]}" * bool(letter.label) for name, letter in LETTERS.items())
-    + r"|W_pos|(read|part)_\w+"  # what somebody set apart, and what reads it
+    + r"|W_pos|(read|part)_\w+"  # attached sources and readouts
 )
 _MEANING: Final = MEANINGS | {"read": "readout, a direction in each row", "part": "source"}
 
 
 def _sort(symbol: Symbol) -> str:
-    """The glyph, or what sort of thing it is that somebody named: ``read`` or ``part``."""
+    """The glyph, or the kind of an attachment: ``read`` or ``part``."""
     return symbol.own or symbol.glyph
 
 
 class Inputs:
-    """What a function needs by name (None: a scale), and how given arrays become its values."""
+    """The arrays that a function needs by name (None: a scale), and how given arrays become its values."""
 
     __slots__ = ("symbols",)
 
@@ -61,7 +61,7 @@ class Inputs:
         return found
 
     def _used(self, arrays: Mapping[str, Any]) -> dict[str, Symbol]:
-        """The matrices that are taken from the given arrays; TypeError when some are missing."""
+        """The matrices taken from the given arrays; raises TypeError if some are missing."""
         used: dict[str, Symbol] = {}
         missing = []
         for name, symbol in self.symbols.items():
@@ -115,7 +115,7 @@ def _array(name: str, value: Any, symbol: Symbol) -> Any:
 
 
 def _number(name: str, value: Any) -> Any:
-    """A scale as a plain number, so that it does not widen the dtype of the arrays."""
+    """A scale as a plain number, so it does not widen the dtype of the arrays."""
     import numpy as np
 
     if np.ndim(value) or np.asarray(value).dtype.kind in "SUMm" or value is None:
@@ -124,9 +124,9 @@ def _number(name: str, value: Any) -> Any:
 
 
 def _share_dtype(values: dict[str, Any]) -> None:
-    """Whole numbers (one-hot ``t``) take the floating dtype of the others, so that float32 stays float32.
+    """Integers (one-hot ``t``) take the floating dtype of the others, so float32 stays float32.
 
-    Where all are whole they become int64, in which small ones cannot overflow.
+    If all are integers they become int64, in which small ones cannot overflow.
     """
     import numpy as np
 
@@ -144,7 +144,7 @@ def _ones(n: int, values: Mapping[str, Any]) -> Any:
 
 
 def _context_of(arrays: Mapping[str, Any]) -> int:
-    """``n_context`` as told by any pattern, ``t``, ``X0`` or ``P`` among the given arrays; 1 where nothing tells it."""
+    """``n_context`` from any pattern, ``t``, ``X0`` or ``P`` among the given arrays; 1 if it is unknown."""
     import numpy as np
 
     for name in [*(n for n in arrays if n.startswith("A_")), "t", "X0", "P"]:
@@ -170,7 +170,7 @@ def _check_shapes(symbols: Mapping[str, Symbol], arrays: Mapping[str, Any]) -> d
 
 
 def _checked_rows(name: str, shape: tuple[int, ...], symbol: Symbol) -> tuple[int, ...]:
-    """The shape, of rotations that of one row's: they are ``[n_context, d_head, d_head]``."""
+    """The shape; for rotations, that of one row's: they are ``[n_context, d_head, d_head]``."""
     if symbol.glyph != "R":
         return shape
     if len(shape) != 3 or shape[1] != shape[2]:
@@ -179,7 +179,7 @@ def _checked_rows(name: str, shape: tuple[int, ...], symbol: Symbol) -> tuple[in
 
 
 def _blame(symbols: Mapping[str, Symbol], shapes: Mapping[str, tuple[int, ...]]) -> NoReturn:
-    """Refuse the argument whose transpose would mend everything, else the first that the majority contradicts."""
+    """Raise for the argument whose transpose would fit everything, else for the first that the majority contradicts."""
     for name, s in shapes.items():
         turned = {**shapes, name: (*s[:-2], s[-1], s[-2])}
         if _fits(symbols, turned):
@@ -199,7 +199,7 @@ def _expected(symbol: Symbol, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _said(symbol: Symbol, shape: tuple[int, ...]) -> list[tuple[str, int]]:
-    """The sizes by name that a shape gives."""
+    """The sizes by name in a shape."""
     return list(zip(shape_of(symbol), shape[-2:], strict=True))
 
 
@@ -219,7 +219,7 @@ def _check_leading(leading: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _majority(symbols: Mapping[str, Symbol], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """For each size the number that most arguments give it, the first of several."""
+    """For each size the number that most arguments give it; the first, if there are several."""
     votes: dict[str, dict[int, int]] = {}
     for name, shape in shapes.items():
         for size, n in dict.fromkeys(_said(symbols[name], shape)):
@@ -237,10 +237,10 @@ def _refuse(
 
 
 def leading_axes(arrays: Mapping[str, Any]) -> tuple[int, ...]:
-    """The batch axes of all that may have some (``t`` and patterns), used by the term or not."""
+    """The batch axes of all arguments that may have some (``t`` and patterns), used by the term or not."""
     import numpy as np
 
-    named = (name for name in arrays if name.partition("_")[0] in _BATCHED)  # others may be made when asked for
+    named = (name for name in arrays if name.partition("_")[0] in _BATCHED)  # others may be computed on demand
     batched = {name: np.shape(arrays[name])[:-2] for name in named}
     try:
         return np.broadcast_shapes(*batched.values())

@@ -1,7 +1,7 @@
-"""SymPy expressions in canonical letters, nothing abbreviated, and what they are when sums over heads stand in them.
+"""SymPy expressions in canonical symbols, without abbreviations, and with sums over heads.
 
-What stands under a sum is the same for every head of its layer, so two expressions are equal for all numbers of heads
-when they are the same products under the same sums (:func:`families_of`).
+The body of a sum is the same for every head of its layer, so two expressions are equal for all numbers of heads
+if they are the same products under the same sums (:func:`families_of`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MAX_POWER: Final = 1_000
 
 
 class CanonicalLetters:
-    """An expression in the canonical letters: noncommutative symbols, nothing abbreviated; each node is made once.
+    """An expression in the canonical symbols: noncommutative, without abbreviations; each node is built once.
 
-    ``symbolic``: sums over heads may stand in it.
+    ``symbolic``: it may contain sums over heads.
     """
 
     def __init__(self, names: Names, symbolic: bool) -> None:
@@ -36,7 +36,7 @@ class CanonicalLetters:
         self._counts: dict[Any, int] = {}
 
     def count(self, node: Any) -> int:
-        """How many products there are when it is multiplied out; ValueError where there are too many."""
+        """The number of products when it is multiplied out; raises ValueError if there are too many."""
         found = self._counts.get(node)
         if found is None:
             kind = type(node).__name__
@@ -57,7 +57,7 @@ class CanonicalLetters:
         return found
 
     def canonical(self, node: Any) -> Any:
-        """The node in canonical letters; ValueError names what cannot be read."""
+        """The node in canonical symbols; ValueError names what cannot be read."""
         found = self._made.get(node)
         if found is None:
             found = self._made[node] = self._canonical(node)
@@ -89,7 +89,7 @@ class CanonicalLetters:
         raise ValueError(_unreadable(node))
 
     def _of_any_head(self, letter: Any) -> Any:
-        """The letter of any head of a layer, unabbreviated: its first head's, under the index."""
+        """The symbol of any head of a layer, unabbreviated: its first head's, with the index."""
         parts = []
         for part in self.names.read(LetterSymbol(f"{letter.base}H0")):
             glyph, _, label = part.name.rstrip("]").partition("[")
@@ -122,8 +122,8 @@ def _unreadable(node: Any) -> str:
     if getattr(node, "is_infinite", False) or node in (S.NaN, S.ComplexInfinity):
         return f"{node} is not a finite number, and cannot be a coefficient"
     if isinstance(node, Sum) or type(node).__name__ == "IndexedLetter":
-        return f"{_shown(node)} stands for any number of heads: give the numbers (subs), then doit()"
-    return f"{_shown(node)} cannot be read: a formula is made of letters, whole numbers, products, sums and transposes"
+        return f"{_shown(node)} is for any number of heads: substitute numbers (subs), then doit()"
+    return f"{_shown(node)} cannot be read: a formula consists of symbols, whole numbers, products, sums and transposes"
 
 
 def _shown(node: Any) -> str:
@@ -132,7 +132,7 @@ def _shown(node: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------ sums over heads
-Summed = tuple[tuple[Any, ...], tuple[Any, ...]]  # a product of canonical letters, and the limits of the sums over it
+Summed = tuple[tuple[Any, ...], tuple[Any, ...]]  # a product of canonical symbols, and the limits of the sums over it
 
 
 def multiplied_out(node: Any) -> list[Summed]:
@@ -161,10 +161,10 @@ def multiplied_out(node: Any) -> list[Summed]:
 
 
 class SummedProduct(NamedTuple):
-    """A product of letters under sums over heads, whatever its indices are called.
+    """A product of symbols under sums over heads, independent of the names of indices.
 
-    ``scalars`` are sorted, ``letters`` in their order, an index in them being the number of its first letter, and
-    ``sums`` the limits of the sums with that number; a sum whose index stands on no letter has the number -1.
+    ``scalars`` are sorted, ``letters`` in their order, with each index given by the number of its first symbol, and
+    ``sums`` are the limits of the sums with that number; a sum whose index is on no symbol has the number -1.
     """
 
     scalars: tuple[str, ...]
@@ -183,9 +183,9 @@ class SummedProduct(NamedTuple):
 def families_of(expression: Any, architecture: Architecture) -> Counter[SummedProduct]:
     """The products of an expression under their sums over heads, each with its coefficient; none is 0.
 
-    Two expressions of which these are the same are equal for every number of heads and all matrices. Letters that are
-    names of the architecture are unabbreviated, keys and values of groups as in ``architecture``. Raises ValueError on
-    what is not made of letters, whole numbers, products, sums and transposes.
+    Two expressions with the same result are equal for every number of heads and all matrices. Symbols with
+    names of the architecture are unabbreviated, keys and values of groups as in ``architecture``. Raises ValueError
+    on anything but symbols, whole numbers, products, sums and transposes.
 
     >>> from sympy import symbols
     >>> from symcircuits.core.architecture import attention_only

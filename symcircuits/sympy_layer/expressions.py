@@ -1,6 +1,6 @@
 """Terms and expansions as SymPy expressions: in noncommutative symbols, or in shaped matrices.
 
-What is printed here is the product of a checked word, and the sum of such products; SymPy multiplies nothing out.
+The output here is the product of a checked word, and the sum of such products; SymPy multiplies nothing out.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = [
     "words_symbols",
 ]
 
-MAX_TERMS: Final = 50_000  # of one expression or function
+MAX_TERMS: Final = 50_000  # in one expression or function
 
 
 def word_expr(word: Word, letters: str = "OV") -> Any:
     """The word as a product of noncommutative SymPy symbols, in its order, scales and multipliers as numbers.
 
-    ``letters``: ``"OV"`` writes ``W_OV`` and ``W_QK``, ``"factors"`` their factors. Raises ValueError on another one,
-    and on a word with an entrywise product in it, which only matrices can write.
+    ``letters``: ``"OV"`` writes ``W_OV`` and ``W_QK``, ``"factors"`` their factors. Raises ValueError on any other,
+    and on a word that contains an entrywise product, which only matrices can express.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import logits
@@ -46,11 +46,11 @@ def word_matrix(word: Word, letters: str = "OV", sizes: Mapping[str, Any] | None
 
     ``X0`` is written ``t W_E^T``, ``ones`` is ``OneMatrix(n_context, 1)``. Sizes are the positive integer symbols
     ``n_context``, ``d_model``, ``d_vocab``, ``d_vocab_out``, ``d_head_L0H1``, or those given in ``sizes`` (``d_head``
-    stands for every head). Where positions are rotary the sides of a score stand inside ``Turned(M, R)``: row i of
-    ``M`` times the i-th matrix of ``R``. With given sizes SymPy itself refuses a product that does not fit; with
-    symbolic ones it does not, which is why words are checked by types of their own. The shape is that of the target:
+    means that of every head). If positions are rotary the sides of a score are inside ``Turned(M, R)``: row i of
+    ``M`` times the i-th matrix of ``R``. With given sizes SymPy itself rejects a product that does not fit; with
+    symbolic ones it does not, which is why words have types of their own. The shape is that of the target:
     ``(n_context, d_vocab_out)``, ``(n_context, n_context)`` or ``(n_context, d_model)``. Raises ValueError on an
-    unknown or impossible size, and on another spelling. Source: SymPy's matrix expressions.
+    unknown or impossible size, and on unknown ``letters``. Source: SymPy's matrix expressions.
 
     >>> from symcircuits.core.words import Word
     >>> from symcircuits.core.programs import embedding
@@ -61,7 +61,7 @@ def word_matrix(word: Word, letters: str = "OV", sizes: Mapping[str, Any] | None
 
 
 def sum_latex(terms: Any) -> str:
-    """The sum of the terms in LaTeX, each as it prints itself, in one line; ValueError where there are too many.
+    """The sum of the terms in LaTeX, each as it prints itself, on one line; raises ValueError if there are too many.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import stream
@@ -73,7 +73,7 @@ def sum_latex(terms: Any) -> str:
 
 
 def words_of(terms: Any, what: str = "an expression") -> Iterable[Word]:
-    """The words of terms; ValueError where there are more than fit in one expression (or function)."""
+    """The words of terms; raises ValueError if there are more than fit in one expression (or function)."""
     _check_count(terms, what)
     return (term.word for term in terms)
 
@@ -100,7 +100,7 @@ def words_symbols(terms: Any, letters: str = "OV") -> list[Any]:
 
 
 def symbol_sum(terms: Any, letters: str = "OV") -> Any:
-    """The sum of the terms as one expression in noncommutative symbols: what ``sympy.expand`` gives of the target.
+    """The sum of the terms as one expression in noncommutative symbols, equal to ``sympy.expand`` of the target.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import stream
@@ -114,7 +114,7 @@ def symbol_sum(terms: Any, letters: str = "OV") -> Any:
 def matrix_sum(terms: Any, letters: str = "OV", sizes: Mapping[str, Any] | None = None) -> Any:
     """The sum of the terms as one ``MatAdd``, in their order; sizes and errors as in :func:`word_matrix`.
 
-    Of no terms it is refused, because such a sum has no shape.
+    Raises ValueError without terms, because such a sum has no shape.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import stream

@@ -1,6 +1,6 @@
-"""Expansions where numbers of heads are symbols: families of terms, each a product under sums over heads.
+"""Expansions with symbolic numbers of heads: families of terms, each a product under sums over heads.
 
-A family is the term of one generic head a layer (:meth:`symcircuits.core.architecture.Architecture.generic`), so its
+A family is the term of one generic head per layer (:meth:`symcircuits.core.architecture.Architecture.generic`), so its
 label, order and composition type are those of the enumeration; its number of terms is a product of numbers of heads.
 """
 
@@ -25,7 +25,7 @@ from symcircuits.sympy_layer.streams import generic_form, head_limits
 
 __all__ = ["MAX_FAMILIES", "Families", "Family", "OfTerm", "families"]
 
-MAX_FAMILIES: Final = 4_096  # that are listed
+MAX_FAMILIES: Final = 4_096  # up to this number they are listed
 _SIDES: Final = {1: ("",), 2: ("query", "key")}
 
 
@@ -44,14 +44,14 @@ def families(architecture: Architecture, target: str) -> Families:
 
 
 class OfTerm:
-    """What has the type of a term."""
+    """Objects with the type of a term."""
 
     __slots__ = ()
     term: Term
 
     @property
     def composition(self) -> str:
-        """``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
+        """``none`` or ``V``; for scores ``none``, ``Q``, ``K`` or ``QK``."""
         return self.term.composition
 
     @property
@@ -68,9 +68,9 @@ class OfTerm:
 @final
 @dataclass(frozen=True, slots=True)
 class Family(OfTerm):
-    """The terms that go through the same layers from the same source: one for every choice of heads.
+    """The terms through the same layers from the same source: one for every choice of heads.
 
-    ``term`` is that of the first heads, which stands for all.
+    ``term`` is that of the first heads, which represents all.
 
     >>> from sympy import symbols
     >>> from symcircuits.core.architecture import attention_only
@@ -92,7 +92,7 @@ class Family(OfTerm):
 
     @property
     def label(self) -> str:
-        """``embed -> h_1 -> h_2``; of scores ``embed -> q_1 | embed -> k_1``."""
+        """``embed -> h_1 -> h_2``; for scores ``embed -> q_1 | embed -> k_1``."""
         shown = []
         for limits, path in zip(self._limits, self.term.paths, strict=True):
             names = {Head(layer, 0).label: str(index) for layer, (index, _, _) in limits.items()}
@@ -103,11 +103,11 @@ class Family(OfTerm):
 
     @property
     def expr(self) -> Any:
-        """The product under sums over its heads; at numbers of heads ``doit()`` gives the terms."""
+        """The product under sums over its heads; with numbers of heads substituted, ``doit()`` gives the terms."""
         return self.as_expr()
 
     def as_expr(self, letters: str = "OV") -> Any:
-        """The same in the spelling ``"OV"``, or in ``"factors"``."""
+        """The same with the symbols of ``"OV"``, or of ``"factors"``."""
         word, forms = self.term.word, [generic_form(limits, letters) for limits in self._limits]
         side, parts = 0, []
         for factor in spelled(word.factors, letters):
@@ -139,13 +139,13 @@ def amount_of(count: Any) -> str:
 
 
 class _Counted:
-    """The algebra of numbers of paths by their order, in SymPy: a head of a layer stands for as many as there are."""
+    """The algebra of numbers of paths by their order, in SymPy: the head of a layer counts as many as there are."""
 
     def __init__(self, heads: tuple[int, ...]) -> None:
         self.heads = heads
 
     def source(self, source: Source) -> dict[int, Any]:
-        """One path, or one for every head in which it enters."""
+        """One path, or one for every head inside which it enters."""
         return {0: S.One} if source.head is None else {1: S(self.heads[source.head.layer])}
 
     def branch(self, branch: Branch, value: dict[int, Any]) -> dict[int, Any]:
@@ -165,9 +165,9 @@ class _Counted:
 
 @final
 class Families:
-    """All families of a target, in the order of the terms of one head a layer; counts are SymPy expressions.
+    """All families of a target, in the order of the terms of one head per layer; counts are SymPy expressions.
 
-    ``architecture`` has the symbolic numbers of heads, ``generic`` is the expansion of one head a layer.
+    ``architecture`` has the symbolic numbers of heads, ``generic`` is the expansion of one head per layer.
 
     >>> from sympy import symbols
     >>> from symcircuits.core.architecture import attention_only
@@ -191,7 +191,7 @@ class Families:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources of all sides, those inside heads as the first head has them."""
+        """The sources of all sides; those inside heads as for the first head."""
         return self.generic.sources
 
     # ------------------------------------------------------------------------------------------------ counting
@@ -217,7 +217,7 @@ class Families:
 
     @cached_property
     def _by_orders(self) -> dict[tuple[int, ...], Any]:
-        """The number of terms by the orders of the sides: of a selection added up, else by a walk of any depth."""
+        """The number of terms by the orders of the sides: for a selection added up, else by a walk at any depth."""
         if self.generic.clauses:
             found: dict[tuple[int, ...], list[Any]] = {}
             for family in self:
@@ -239,7 +239,7 @@ class Families:
         if self.generic.count > MAX_FAMILIES:
             raise ValueError(
                 f"{amount(self.generic.count, 'famil')[:-1]}ies are too many to list, more than {MAX_FAMILIES:,}: "
-                "counts are there, and families one by one by their number"
+                "counts are available, and single families by their number"
             )
         return (Family(self.architecture, term) for term in self.generic)
 
@@ -255,7 +255,7 @@ class Families:
         return Families(self.architecture, self.generic.where(composition))
 
     def at(self, counts: Mapping[Any, int]) -> Expansion:
-        """The expansion at these numbers of heads, with the same selection; ``counts`` maps symbols to numbers.
+        """The expansion with these numbers of heads, with the same selection; ``counts`` maps symbols to numbers.
 
         >>> from sympy import symbols
         >>> from symcircuits.core.architecture import attention_only
@@ -268,7 +268,7 @@ class Families:
     # ------------------------------------------------------------------------------------------------ in SymPy
     @property
     def expr(self) -> Any:
-        """The sum of the families as one expression; at numbers of heads ``doit()`` gives the sum of the terms."""
+        """The sum of the families as one expression; at numbers of heads, ``doit()`` gives the sum of the terms."""
         return self.as_expr()
 
     @property
@@ -277,7 +277,7 @@ class Families:
         return [family.expr for family in self]
 
     def as_expr(self, letters: str = "OV") -> Any:
-        """The sum in the spelling ``"OV"``, or in ``"factors"``."""
+        """The sum with the symbols of ``"OV"``, or of ``"factors"``."""
         return Add(*(family.as_expr(letters) for family in self))
 
     def latex(self) -> str:

@@ -1,7 +1,7 @@
 """Words and expansions as NumPy functions of named arrays.
 
-A product of ``MatrixSymbol``s, whose names are Python identifiers, so that ``lambdify`` keeps them, is printed by a
-printer of our own. Its products and transposes act on the last two axes and so are right on batches. NumPy is imported
+A product of ``MatrixSymbol``s, whose names are Python identifiers, so ``lambdify`` keeps them, is printed by our
+own printer. Its products and transposes act on the last two axes, so they accept batches. NumPy is imported
 on use.
 """
 
@@ -54,7 +54,7 @@ def _printer() -> Any:
 
 
 def _collect(word: Word, needed: dict[str, Any]) -> None:
-    """Add what a word needs, by argument name: its symbols, None for a scale."""
+    """Add the symbols that a word needs, by argument name; None for a scale."""
     needed |= {scalar_argument(label): None for label in word.scales}
     for f in spelled(word.factors):
         for inner in f.symbol.entrywise:
@@ -64,7 +64,7 @@ def _collect(word: Word, needed: dict[str, Any]) -> None:
 
 
 def _compile(words: Sequence[Word]) -> tuple[Inputs, list[str], Callable[..., Any]]:
-    """What the words need, in order of first appearance, their sources, and one function for all."""
+    """The arguments of the words, in order of first appearance, their sources, and one function for all."""
     from sympy import MatrixSymbol, Symbol, lambdify
 
     form = AsMatrices()
@@ -72,10 +72,10 @@ def _compile(words: Sequence[Word]) -> tuple[Inputs, list[str], Callable[..., An
     for word in words:
         _collect(word, needed)
     letters = [Symbol(name) if symbol is None else form.matrix(symbol) for name, symbol in needed.items()]
-    form.ones = MatrixSymbol("ones", form.size("n_context"), 1)  # an array like the others, not made by SymPy
+    form.ones = MatrixSymbol("ones", form.size("n_context"), 1)  # an argument like the others, not created by SymPy
     expressions = [form.word(word) for word in words]
     printer = _printer()({"fully_qualified_modules": False})
-    # Without the text of the expressions in its docstring, which takes SymPy twice as long as all the rest.
+    # Without the text of the expressions in its docstring, which takes SymPy twice as long as everything else.
     function = lambdify(letters, expressions, modules="numpy", printer=_printer(), docstring_limit=0)
     return Inputs(needed), [printer.doprint(e) for e in expressions], function
 
@@ -85,14 +85,14 @@ def _compile(words: Sequence[Word]) -> tuple[Inputs, list[str], Callable[..., An
 class TermFunction:
     """A term as a NumPy function of arrays in the paper's shapes, by name (``f(**run.arrays)``) or in order.
 
-    ``arguments`` are the names that it needs, in order of first appearance; ``source`` the Python text that is run.
+    ``arguments`` are the names that it needs, in order of first appearance; ``source`` the Python source that is run.
     ``t: [..., n_context, d_vocab]`` and the patterns ``A_L0H1: [..., n_context, n_context]`` may have leading batch
     axes; weights are ``W_E [d_model, d_vocab]``, ``W_OV [d_model, d_model]``, ...; biases ``[d]`` or ``[d, 1]``; a
-    scale is a number. ``W_O`` and ``W_V`` may stand in for ``W_OV``, ``W_Q`` and ``W_K`` for ``W_QK``; arguments of
-    other terms are ignored, so that one can pass all arrays of a model. ``ones [n_context, 1]`` is made where it is not
-    given, from ``n_context`` of any ``A``, ``t`` or ``P`` that is given; a term that is the same row for every token,
-    called with nothing that tells ``n_context``, returns that one row ``[1, d]``. Where ``t`` or a pattern is given
-    with batch axes, needed or not, the value has them. The dtype of the arrays is kept.
+    scale is a number. ``W_O`` and ``W_V`` may replace ``W_OV``, ``W_Q`` and ``W_K`` may replace ``W_QK``; arguments of
+    other terms are ignored, so all arrays of a model may be passed. ``ones [n_context, 1]`` is created if it is not
+    given, from ``n_context`` of any given ``A``, ``t`` or ``P``; a term that is the same row for every token,
+    called without an array that determines ``n_context``, returns that one row ``[1, d]``. If ``t`` or a pattern has
+    batch axes, needed or not, the value has them. The dtype of the arrays is kept.
 
     Raises TypeError on missing and on unknown names, ValueError on a wrong shape.
 
@@ -116,7 +116,7 @@ class TermFunction:
         self.arguments: tuple[str, ...] = tuple(n for n in self._inputs.symbols if n != "ones")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TermFunction, (self._word,)  # made again of the word: no text of a pickle is run
+        return TermFunction, (self._word,)  # rebuilt from the word: no source from a pickle is run
 
     def __call__(self, /, *values: Any, **arrays: Any) -> Any:
         """The value of the term, ``[..., rows, columns]``; arguments by name, or in the order of ``arguments``."""
@@ -129,7 +129,7 @@ class TermFunction:
 
 
 def lambdify_word(word: Word) -> TermFunction:
-    """The word as a NumPy function of named arrays, through ``sympy.lambdify`` and a printer of our own.
+    """The word as a NumPy function of named arrays, through ``sympy.lambdify`` and our own printer.
 
     >>> from symcircuits.core.words import Word
     >>> from symcircuits.core.programs import embedding
@@ -143,8 +143,8 @@ def lambdify_word(word: Word) -> TermFunction:
 class ExpansionFunction:
     """All terms of an expansion as one NumPy function of named arrays: the list of their values, or their sum.
 
-    ``arguments`` are the names that it needs, in order of first appearance, ``sources`` the Python texts that are run,
-    one a term. Arrays, batches, dtypes and errors are those of :class:`TermFunction`.
+    ``arguments`` are the names that it needs, in order of first appearance, ``sources`` the Python sources that are
+    run, one per term. Arrays, batches, dtypes and errors are those of :class:`TermFunction`.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import stream
@@ -177,7 +177,7 @@ class ExpansionFunction:
 
 
 def lambdify_terms(terms: Any, total: bool = False) -> ExpansionFunction:
-    """An expansion (or a list of terms) as one function; ValueError where there are too many terms, or no terms to add.
+    """An expansion (or a list of terms) as one function; raises ValueError if there are too many terms, or none.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import logits
@@ -193,7 +193,7 @@ def lambdify_terms(terms: Any, total: bool = False) -> ExpansionFunction:
 def lambdify_words(words: Iterable[Word]) -> Callable[[Mapping[str, Any]], list[Any]]:
     """Many words as one function: from a mapping of named arrays to the list of their values, in order.
 
-    One ``lambdify`` for all, about 0.3 ms a word rather than 1. Arguments and errors as in :class:`TermFunction`.
+    One ``lambdify`` for all, about 0.3 ms per word rather than 1. Arguments and errors as in :class:`TermFunction`.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import stream
@@ -222,13 +222,13 @@ class _OfMapping:
 
 
 def _placed(values: tuple[Any, ...], arrays: Mapping[str, Any], arguments: tuple[str, ...]) -> dict[str, Any]:
-    """The values that were given in order, by name; TypeError where there are too many, or one is there by name too."""
+    """Positional values, by name; raises TypeError if there are too many, or one is also given by name."""
     if len(values) > len(arguments):
         raise TypeError(f"{len(values)} arguments were given, but the term has {', '.join(arguments)}")
     placed = dict(zip(arguments, values, strict=False))
     twice = [name for name in placed if name in arrays]
     if twice:
-        raise TypeError(f"{', '.join(twice)} is given twice, in its place and by name")
+        raise TypeError(f"{', '.join(twice)} is given twice, by position and by name")
     return placed
 
 
@@ -239,7 +239,7 @@ def _evaluate(function: Callable[..., Any], values: Sequence[Any]) -> list[Any]:
 
 
 def _spread(value: Any, leading: tuple[int, ...]) -> Any:
-    """The value with the batch axes of the arguments, where it does not depend on them."""
+    """The value with the batch axes of the arguments, if it does not depend on them."""
     import numpy as np
 
     shape = (*leading, *value.shape[-2:])

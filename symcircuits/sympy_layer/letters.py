@@ -1,8 +1,8 @@
-"""Letters as SymPy has them: made of typed factors, in two spellings and two forms, and read back by their names.
+"""Letters in SymPy: made from typed factors, with two sets of symbols and in two forms, and read back by their names.
 
-A letter is a noncommutative :class:`LetterSymbol` called like its argument (``A_L0H1``), or a shaped ``MatrixSymbol``
-of that name. The spelling ``"OV"`` writes ``W_OV`` and ``W_QK``, the spelling ``"factors"`` writes ``W_O W_V`` and
-``W_Q^T W_K``. Nothing here knows which paths there are. SymPy is imported with this module, which is imported on use.
+A letter is a noncommutative :class:`LetterSymbol` named like its argument (``A_L0H1``), or a shaped ``MatrixSymbol``
+of that name. ``letters="OV"`` writes ``W_OV`` and ``W_QK``, ``"factors"`` writes ``W_O W_V`` and
+``W_Q^T W_K``. Nothing here knows which paths exist. SymPy is imported with this module, which is imported on use.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FORMS: Final = ("symbols", "matrix")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """The value, if it is one of the choices; else ValueError.
+    """The value, if it is one of the choices; otherwise raises ValueError.
 
     >>> check_choice("letters", "OV", SPELLINGS)
     'OV'
@@ -62,7 +62,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def spelled(factors: Iterable[Factor], letters: str = "OV") -> tuple[Factor, ...]:
-    """The factors in a spelling: ``W_OV``, ``W_QK`` as one letter each, or written out; ``X0`` always is ``t W_E^T``.
+    """The factors in a set of symbols: ``W_OV``, ``W_QK`` as one symbol each, or written out; ``X0`` is ``t W_E^T``.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.programs import readout
@@ -77,7 +77,7 @@ def spelled(factors: Iterable[Factor], letters: str = "OV") -> tuple[Factor, ...
 
 # ------------------------------------------------------------------------------------------- names of letters
 class Named(NamedTuple):
-    """What the name of a letter says: its glyph and its label; ``own``: it is a name that somebody gave."""
+    """The parts of a letter's name: its glyph and its label; ``own``: the name was given by the user."""
 
     glyph: str
     label: str = ""
@@ -116,14 +116,14 @@ def letter_named(name: str) -> Named | None:
 
 
 def _printed(name: str) -> Named:
-    """The letter as it is printed: one that somebody named where no other is called so."""
+    """The letter as it is printed: a user's own name if no other letter has it."""
     own = re.sub(r"\\(.)", r"\1", name[1:-1]) if name[:1] == '"' == name[-1:] else name
     return letter_named(name) or Named(own, own=True)
 
 
 # ------------------------------------------------------------------------------------ the classes of letters
 class _Real:
-    """What letters and their transposes have in common: all are of real numbers."""
+    """The common base of letters and their transposes: all consist of real numbers."""
 
     __slots__ = ()
 
@@ -135,11 +135,11 @@ class _Real:
 
 
 class LetterSymbol(_Real, Symbol):  # type: ignore[misc]
-    """A letter as a SymPy symbol, by the name of its argument; matrices do not commute, scales and multipliers do.
+    """A letter as a SymPy symbol, with the name of its argument; matrices do not commute, scales and multipliers do.
 
-    It prints itself in LaTeX as formulas of this package are printed, its transpose too, and symmetric matrices are
+    It prints in LaTeX like the formulas of this package, its transpose too, and symmetric matrices are
     their own transpose. ``diff`` by it is the derivative in the direction of the identity (letters have no shape).
-    ``lambdify`` refuses it: NumPy would multiply entry by entry where a matrix product is meant.
+    ``lambdify`` raises on it: NumPy would multiply entry by entry instead of taking a matrix product.
 
     >>> from sympy import latex, transpose
     >>> a, d = LetterSymbol("W_OV_L0H1"), LetterSymbol("D_L0")
@@ -166,7 +166,7 @@ class LetterSymbol(_Real, Symbol):  # type: ignore[misc]
 
     def _refused(self, printer: Any, **settings: Any) -> NoReturn:
         raise ValueError(
-            f"{self.name} is a letter without shape, whose product NumPy would take entry by entry: use .lambdify() of "
+            f"{self.name} is a symbol without shape, whose product NumPy would take entry by entry: use .lambdify() of "
             "a term or an expansion, or lambdify the shaped expression (matrix_expr(), or symbolic(..., form='matrix'))"
         )
 
@@ -180,7 +180,7 @@ def _letter_latex(name: str, transposed: bool) -> str:
 
 
 class LetterPower(Pow):  # type: ignore[misc]
-    """A power of a scale or multiplier, printed as a product, as formulas of this package are.
+    """A power of a scale or multiplier, printed as a product, like the formulas of this package.
 
     >>> from sympy import latex
     >>> m = LetterSymbol("m_E")
@@ -200,7 +200,7 @@ class LetterPower(Pow):  # type: ignore[misc]
 
 
 class IndexedLetter(_Real, Indexed):  # type: ignore[misc]
-    """The letter of one head of a layer, the head being an index: ``A_L0[h_1]``; at a number it is ``A_L0H3``.
+    """The letter of one head of a layer, with the head as an index: ``A_L0[h_1]``; at a number it is ``A_L0H3``.
 
     >>> from sympy import IndexedBase, Symbol
     >>> base, h = IndexedBase("A_L0", commutative=False), Symbol("h_1", integer=True)
@@ -231,7 +231,7 @@ class IndexedLetter(_Real, Indexed):  # type: ignore[misc]
 
 
 class LetterTranspose(_Real, transpose):  # type: ignore[misc]
-    """The transpose of a letter, printed as such; of anything else that is put in its place, SymPy's own.
+    """The transpose of a letter, printed as such; for anything substituted for the letter, SymPy's own.
 
     >>> from sympy import latex
     >>> print(latex(LetterTranspose(LetterSymbol("W_U"))), LetterTranspose(LetterSymbol("C")))
@@ -320,14 +320,14 @@ def shape_of(symbol: TypedSymbol) -> tuple[str, ...]:
 
 
 def _given_sizes(sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """The given sizes, checked: known names, whole numbers from 1 on (or SymPy's whole symbols)."""
+    """The given sizes, checked: known names, whole numbers from 1 (or SymPy's integer symbols)."""
     known = sorted({size for size in SIZES.values() if size != "1"})
     for name, value in sizes.items():
         if name not in known and not re.fullmatch(r"d_head_L\d+[HG]\d+|d_mlp_L\d+", name):
             raise ValueError(f"there is no size {name!r}; the sizes are {', '.join(known)}, d_head_L0H1, ...")
         number = as_whole(value)
         if (number is None or number < 1) and getattr(value, "is_integer", None) is not True:
-            raise ValueError(f"size {name} must be a whole number from 1 on, not {shown(value)}")
+            raise ValueError(f"size {name} must be a whole number, 1 or more, not {shown(value)}")
     return dict(sizes)
 
 
@@ -338,13 +338,13 @@ class Form(Protocol):
     spelling: str
 
     def letter(self, factor: Factor) -> Any:
-        """A factor, transposed where it is."""
+        """A factor, transposed if it is."""
 
     def scalar(self, name: str) -> Any:
         """The symbol of a scale or multiplier."""
 
     def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
-        """The product in order, the scalars of these names before it; nothing is multiplied out."""
+        """The product in order, preceded by the scalars of these names; nothing is multiplied out."""
 
     def add(self, values: Sequence[Any]) -> Any:
         """The sum."""
@@ -374,28 +374,28 @@ class AsSymbols:
         self._known: dict[Factor, Any] = {}
 
     def letter(self, factor: Factor) -> Any:
-        """The symbol of a factor; a name that somebody gave stands as it is written."""
+        """The symbol of a factor; a user's own name is used as it is written."""
         found = self._known.get(factor)
         if found is None:
             symbol = factor.symbol
             if symbol.entrywise:
                 raise ValueError(
-                    f"{brief(symbol.text)} is an entrywise product, which has no letter of its own: use matrix_expr()"
+                    f"{brief(symbol.text)} is an entrywise product, which has no symbol of its own: use matrix_expr()"
                 )
             found = LetterSymbol(symbol.text if symbol.own else symbol.argument)
             self._known[factor] = found = transpose(found) if factor.marked else found
         return found
 
     def scalar(self, name: str) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         return LetterSymbol(scalar_argument(name))
 
     def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         return Mul(*map(self.scalar, scales), *values)
 
     def add(self, values: Sequence[Any]) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         return Add(*values)
 
     def transposed(self, value: Any) -> Any:
@@ -403,18 +403,18 @@ class AsSymbols:
         return transpose(value)
 
     def scored(self, scales: Iterable[str], sides: Sequence[Any], turned: Sequence[Factor]) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         query, key = sides
         return self.product(scales, [query, *map(self.letter, turned), self.transposed(key)])
 
     def word(self, word: Word) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         return self.product(word.scales, map(self.letter, spelled(word.factors, self.spelling)))
 
 
 @final
 class AsIndexed:
-    """As :class:`AsSymbols`, but the letters of the first head of these layers are those of any: ``A_L0[h_1]``.
+    """Like :class:`AsSymbols`, but the letters of the first head of these layers are those of any: ``A_L0[h_1]``.
 
     ``indices`` has the index of each such layer.
 
@@ -431,7 +431,7 @@ class AsIndexed:
         self.add, self.transposed = self._plain.add, self._plain.transposed
 
     def letter(self, factor: Factor) -> Any:
-        """The symbol of a factor; of one head of a layer under an index."""
+        """The symbol of a factor, or that of any head of a layer with an index."""
         found = re.fullmatch(r"([QK]?L(\d+))H0", factor.symbol.label)
         if found is None or int(found[2]) not in self.indices:
             return self._plain.letter(factor)
@@ -440,19 +440,19 @@ class AsIndexed:
         return transpose(letter) if factor.marked else letter
 
     def scored(self, scales: Iterable[str], sides: Sequence[Any], turned: Sequence[Factor]) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         return self._plain.scored(scales, sides, turned)
 
     def word(self, word: Word) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         return self.product(word.scales, map(self.letter, spelled(word.factors, self.spelling)))
 
 
 @final
 class AsMatrices:
-    """Formulas in ``MatrixSymbol``s with the sizes ``n_context``, ``d_model``, ..., or those that are given.
+    """Formulas in ``MatrixSymbol``s with the sizes ``n_context``, ``d_model``, ..., or those given.
 
-    A product is built directly, so that SymPy neither reorders nor merges it; ``ones`` is ``OneMatrix(n_context, 1)``.
+    A product is built directly, so SymPy neither reorders nor merges it; ``ones`` is ``OneMatrix(n_context, 1)``.
 
     >>> from symcircuits.core.words import Word
     >>> from symcircuits.core.programs import embedding
@@ -478,7 +478,7 @@ class AsMatrices:
         return MatrixSymbol(symbol.argument, *map(self.size, shape_of(symbol)))
 
     def letter(self, factor: Factor) -> Any:
-        """The shaped symbol of a factor; of an entrywise product the product of its words."""
+        """The shaped symbol of a factor; for an entrywise product, the product of its words."""
         symbol = factor.symbol
         if symbol.entrywise:
             found = HadamardProduct(*map(self.word, symbol.entrywise))
@@ -487,27 +487,27 @@ class AsMatrices:
         return found.T if factor.marked else found
 
     def scalar(self, name: str) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         return Symbol(scalar_argument(name))
 
     def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         parts = [part for v in values for part in (v.args if isinstance(v, MatMul) else (v,))]
         scalars = [*map(self.scalar, scales), *(part for part in parts if not part.is_Matrix)]
         matrices = [part for part in parts if part.is_Matrix]
         return matrices[0] if len(matrices) == 1 and not scalars else MatMul(*scalars, *matrices)
 
     def add(self, values: Sequence[Any]) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         parts = [part for v in values for part in (v.args if isinstance(v, MatAdd) else (v,))]
         return parts[0] if len(parts) == 1 else MatAdd(*parts)
 
     def transposed(self, value: Any) -> Any:
-        """The transpose, of products and sums that of each part; what stands in many places is transposed once."""
+        """The transpose; for products and sums, of each part; shared parts are transposed once."""
         return self._transposed(value, {})
 
     def _transposed(self, value: Any, made: dict[int, Any]) -> Any:
-        if id(value) not in made:  # comparing values would go through them again and again
+        if id(value) not in made:  # comparing values would traverse them again and again
             made[id(value)] = self._turned(value, made)
         return made[id(value)]
 
@@ -522,12 +522,12 @@ class AsMatrices:
         return value if not value.is_Matrix or (named is not None and named.symmetric) else Transpose(value)
 
     def scored(self, scales: Iterable[str], sides: Sequence[Any], turned: Sequence[Factor]) -> Any:
-        """As :class:`Form` says; where positions are rotary each side stands in :class:`Turned`."""
+        """See :class:`Form`; if positions are rotary each side is inside :class:`Turned`."""
         query, key = (Turned(side, self.letter(turned[0])) for side in sides) if turned else sides
         return self.product(scales, [query, self.transposed(key)])
 
     def word(self, word: Word) -> Any:
-        """As :class:`Form` says."""
+        """See :class:`Form`."""
         factors = spelled(word.factors, self.spelling)
         cut = next((i for i, f in enumerate(factors) if f.symbol.glyph == "R"), None)
         matrices = [self.letter(f) for f in factors]
@@ -539,7 +539,7 @@ class AsMatrices:
 
 # ------------------------------------------------------------------------------------------------ reading back
 class Read(NamedTuple):
-    """A letter that was read, nothing abbreviated: its name in text notation, and whether it stands transposed."""
+    """A letter that was read, without abbreviations: its name in text notation, and whether it is transposed."""
 
     name: str
     transposed: bool = False
@@ -551,7 +551,7 @@ class Read(NamedTuple):
 
     @property
     def ways(self) -> tuple[bool, ...]:
-        """Whether it may be meant transposed: a symmetric matrix either way."""
+        """Whether it may be read as transposed: for a symmetric matrix, both ways."""
         return (False, True) if self.name.partition("[")[0] in SYMMETRIC else (self.transposed,)
 
     @property
@@ -561,9 +561,9 @@ class Read(NamedTuple):
 
 
 class Names:
-    """The letters that SymPy symbols may be called by, those that somebody named in this architecture among them.
+    """The letters that SymPy symbols may be named after, including the user's own names in this architecture.
 
-    Without an architecture heads are taken to have keys and values of their own, and no name is somebody's own.
+    Without an architecture, heads are assumed to have keys and values of their own, and there are no user's names.
     """
 
     def __init__(self, architecture: Architecture | None = None) -> None:
@@ -573,7 +573,7 @@ class Names:
         self._found: dict[Any, tuple[Read, ...]] = {}
 
     def read(self, symbol: Any) -> tuple[Read, ...]:
-        """The letters that a ``Symbol``, ``MatrixSymbol`` or head of a layer (``A_L0[3]``) stands for, unabbreviated.
+        """The letters for a ``Symbol``, ``MatrixSymbol`` or head of a layer (``A_L0[3]``), unabbreviated.
 
         Raises ValueError, with the name, on an unknown one, and on a matrix that commutes.
 
@@ -606,7 +606,7 @@ class Names:
         return (Read(first, named.glyph == "W_QK"), Read(second, named.glyph == "X0"))
 
     def _shared(self, named: Named) -> Named:
-        """Keys and values under the name of the group of heads that has them in common."""
+        """Keys and values under the name of the group of heads that shares them."""
         arch = self.architecture
         if arch is None or named.own or LETTERS[named.glyph].label != "group" or "H" not in named.label:
             return named
@@ -620,9 +620,7 @@ class Names:
         same = {one.lower(): one for one in (*known, *self._own)}
         found = difflib.get_close_matches(name[:40].lower(), same, 1, 0.6)
         return (
-            f" (did you mean {same[found[0]]}?)"
-            if found
-            else "; letters are called t, W_E, A_L0H1, W_OV_L0H1, W_U, ..."
+            f" (did you mean {same[found[0]]}?)" if found else "; known symbols are t, W_E, A_L0H1, W_OV_L0H1, W_U, ..."
         )
 
 
@@ -631,5 +629,5 @@ def _name_of(symbol: Any) -> str:
         base, *indices = symbol.args
         if len(indices) == 1 and indices[0].is_Integer and isinstance(base, IndexedBase):
             return f"{base}H{indices[0]}"
-        raise ValueError(f"{brief(str(symbol))} stands for any head of a layer: give its index a number")
+        raise ValueError(f"{brief(str(symbol))} is for any head of a layer: give its index a number")
     return str(symbol.name)

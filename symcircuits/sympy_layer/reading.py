@@ -1,7 +1,7 @@
 """Any SymPy expression of a model, read as typed terms: multiplied out by SymPy, each product typed by the word rules.
 
-Letters of either spelling are read, in noncommutative symbols of anybody's making, in ``MatrixSymbol``s or as heads of
-a layer (``A_L0[3]``). What cannot be typed is refused, with its name.
+Letters of either set are read: noncommutative symbols from any source, ``MatrixSymbol``s, or heads of
+a layer (``A_L0[3]``). An expression that cannot be typed raises ValueError, naming the part at fault.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from symcircuits.sympy_layer.letters import IndexedLetter, LetterSymbol, Names, 
 
 __all__ = ["TypedFamily", "TypedTerm", "read"]
 
-MAX_TYPINGS: Final = 4_096  # of one product
+MAX_TYPINGS: Final = 4_096  # per product
 
 
 @dataclass(frozen=True, slots=True)
 class TypedTerm(OfTerm):
-    """A product of an expression, typed: the term of the model that it is, how often it stands there, as it was read.
+    """A product of an expression, typed: the model's term, its coefficient, and the product as it was read.
 
-    ``coefficient`` is a whole number, or a :class:`~fractions.Fraction`; ``word`` the product as it was read, which of
-    unscaled scores lacks the scale that ``term`` has.
+    ``coefficient`` is a whole number, or a :class:`~fractions.Fraction`; ``word`` is the product as it was read; for
+    unscaled scores it lacks the scale that ``term`` has.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import scores
@@ -67,17 +67,17 @@ class TypedTerm(OfTerm):
 
     @property
     def label(self) -> str:
-        """``embed -> L0H1 -> L1H0``; of scores ``query path | key path``."""
+        """``embed -> L0H1 -> L1H0``; for scores ``query path | key path``."""
         return self.term.label
 
     @property
     def count(self) -> Any:
-        """How many terms it stands for: 1, or the number of terms of a family."""
+        """How many terms it represents: 1, or the number of terms of a family."""
         return 1
 
     @property
     def text(self) -> str:
-        """The product in text notation, its coefficient before it."""
+        """The product in text notation, preceded by its coefficient."""
         return f"{self.coefficient} * {self.word.text}" if self.coefficient != 1 else self.word.text
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class TypedTerm(OfTerm):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TypedFamily(TypedTerm):
-    """Products under sums over heads, typed: the family of terms that they are; ``term`` is that of the first heads.
+    """Products under sums over heads, typed: the family of their terms; ``term`` is that of the first heads.
 
     >>> from sympy import symbols
     >>> from symcircuits.core.architecture import attention_only
@@ -101,7 +101,7 @@ class TypedFamily(TypedTerm):
 
     @property
     def label(self) -> str:
-        """``embed -> h_1 -> h_2``; of scores ``embed -> q_1 | embed -> k_1``."""
+        """``embed -> h_1 -> h_2``; for scores ``embed -> q_1 | embed -> k_1``."""
         return self.family.label
 
     @property
@@ -113,17 +113,17 @@ class TypedFamily(TypedTerm):
 def read(expression: Any, subject: Architecture | Described) -> list[TypedTerm]:
     """The typed terms of a SymPy expression of a model, multiplied out or not, in the order of their expansion.
 
-    ``expression`` may be written in ``W_OV`` and ``W_QK`` or in their factors, in the symbols of :func:`symbolic`, in
-    other noncommutative symbols of these names, or in ``MatrixSymbol`` objects; a term or an expansion is one too.
-    Scores may lack their scale, all of them. SymPy multiplies it out, and every product is typed by the rules of words
-    (:mod:`symcircuits.core.rules`), found among the terms of the architecture and compared with it letter by letter.
+    ``expression`` may use ``W_OV`` and ``W_QK`` or their factors, the symbols of :func:`symbolic`,
+    other noncommutative symbols of these names, or ``MatrixSymbol`` objects; it may also be a term or an expansion.
+    Scores may all lack their scale. SymPy multiplies it out, and every product is typed by the rules of words
+    (:mod:`symcircuits.core.rules`), looked up among the terms of the architecture and compared letter by letter.
 
-    Gives :class:`TypedTerm` objects; where numbers of heads are symbolic :class:`TypedFamily` objects, of products
+    Returns :class:`TypedTerm` objects; with symbolic numbers of heads :class:`TypedFamily` objects, for products
     under sums over all heads of a layer (``Sum(..., (h_1, 0, H_1 - 1))``).
 
-    Raises ValueError (:class:`~symcircuits.core.words.IllTyped` where a product breaks a rule) with the name of what
-    cannot be typed: a symbol that is unknown, or that commutes where order matters, a floating-point number, an
-    infinity, a function, a wrong transpose; or where there is too much to multiply out. TypeError on what is not an
+    Raises ValueError (:class:`~symcircuits.core.words.IllTyped` if a product breaks a rule) with the name of what
+    cannot be typed: a symbol that is unknown, or that commutes although order matters, a floating-point number, an
+    infinity, a function, a wrong transpose; or if there is too much to multiply out. TypeError if it is not an
     expression. Source: own derivation; paper, "Path Expansion".
 
     >>> from sympy import symbols, transpose
@@ -185,7 +185,7 @@ def _plain(coefficient: Fraction) -> int | Fraction:
 
 
 # ------------------------------------------------------------------------------------------ sums over heads
-Places = dict[Any, set[tuple[int, int]]]  # of an index: on which sides, in which layers it stands
+Places = dict[Any, set[tuple[int, int]]]  # by index: the sides and layers in which it occurs
 
 
 def _read_families(canonical: Any, architecture: Architecture) -> list[TypedTerm]:
@@ -210,14 +210,14 @@ def _read_families(canonical: Any, architecture: Architecture) -> list[TypedTerm
 
 
 def _scored(factor: Any, architecture: Architecture) -> Head | None:
-    """The head whose query or key a letter is, if it is one."""
+    """The head whose query or key a letter is, if any."""
     letter = factor.args[0] if isinstance(factor, transpose) else factor
     named = letter_named(letter.name) if isinstance(letter, LetterSymbol) else None
     return architecture.head(named.label) if named is not None and named.glyph in READERS else None
 
 
 def _first_heads(factors: Sequence[Any], architecture: Architecture) -> tuple[list[Any], Places]:
-    """The factors with the first head of a layer in place of any, and where each index stood."""
+    """The factors with the first head of a layer in place of any, and where each index occurred."""
     letters, places, side = list[Any](), Places(), 0
     for factor in factors:
         turned = isinstance(factor, transpose)
@@ -233,7 +233,7 @@ def _first_heads(factors: Sequence[Any], architecture: Architecture) -> tuple[li
 
 
 def _check_sums(typed: TypedTerm, limits: Sequence[Any], places: Places, architecture: Architecture) -> None:
-    """ValueError where the heads of a product are not each summed over, once, from the first head to the last."""
+    """Raise ValueError if the heads of a product are not each summed over, once, from the first head to the last."""
     over = {index: (lower, upper) for index, lower, upper in limits}
     wanted = sorted((side, h.layer) for side, heads in enumerate(typed.term.heads) for h in heads)
     found = sorted(place for stood in places.values() for place in stood)
@@ -241,8 +241,8 @@ def _check_sums(typed: TypedTerm, limits: Sequence[Any], places: Places, archite
         shown = ", ".join(str(index) for index, *_ in limits) or "no index"
         raise ValueError(
             f"{typed.text} (each head the first of its layer) is summed over {shown}: it goes through "
-            f"{amount(len(wanted), 'head')}, and each needs a sum over an index that stands on all its letters, and on "
-            "those alone; of given heads give numbers of heads too"
+            f"{amount(len(wanted), 'head')}, and each needs a sum over an index that is on all its symbols, and on "
+            "those alone; for given heads, give numbers of heads too"
         )
     for index, stood in places.items():
         [(_, layer)] = stood
@@ -266,7 +266,7 @@ class _Typing:
 
     @cached_property
     def symbols(self) -> dict[str, list[TypedSymbol]]:
-        """Every symbol that may stand in a term; under some names (``C``, ``ones``) there are several."""
+        """Every symbol that may occur in a term; under some names (``C``, ``ones``) there are several."""
         arch, found = self.architecture, dict[str, dict[TypedSymbol, None]]()
         seen: dict[int, Any] = {}
         with made_once():
@@ -289,14 +289,14 @@ class _Typing:
             yield from readout(arch, target).sides
 
     def term(self, coefficient: int | Fraction, scalars: tuple[str, ...], letters: tuple[Read, ...]) -> TypedTerm:
-        """The typed term of a product; ValueError where it is not one."""
+        """The typed term of a product; raises ValueError if it is not one."""
         if not letters:
             raise ValueError(f"{coefficient if not scalars else ' * '.join(scalars)} alone is not a matrix")
         names = tuple(sorted(map(self._scalar, scalars), key=scalar_order))
         return TypedTerm(coefficient, *self._typed(letters, names))
 
     def place(self, typed: TypedTerm) -> tuple[str, int]:
-        """What typed terms are sorted by: their target, their number in its expansion."""
+        """The sort key of typed terms: their target, their number in its expansion."""
         return typed.target, self._expansion(typed.target).index(typed.term)
 
     def _expansion(self, target: str) -> Expansion:
@@ -311,7 +311,7 @@ class _Typing:
         return self._scalars[name]
 
     def _typed(self, letters: Sequence[Read], scales: tuple[str, ...]) -> tuple[Term, Word]:
-        """The term and the word of these letters, if the rules accept it; else the first fault that was found."""
+        """The term and the word of these letters, if the rules accept it; otherwise raises the first fault found."""
         options = [[Factor(s, way) for s in self._named(letter.name) for way in letter.ways] for letter in letters]
         reached = [options[0]]
         for one in options[1:]:
@@ -329,7 +329,7 @@ class _Typing:
             term = self._found(word)
             if term is not None:
                 return term, word
-            fault = ValueError(f"{word.text} is typed rightly, but is not a term of {self.architecture}")
+            fault = ValueError(f"{word.text} is typed correctly, but is not a term of {self.architecture}")
         assert fault is not None
         raise fault
 
@@ -338,8 +338,8 @@ class _Typing:
         if found is None:
             named = letter_named(name)
             if named is not None and "H" in named.label:
-                self.architecture.head(named.label.lstrip("QK"))  # says which heads there are
-            raise ValueError(f"{name} is not a letter of {self.architecture}")
+                self.architecture.head(named.label.lstrip("QK"))  # raises, with the heads there are
+            raise ValueError(f"{name} is not a symbol of {self.architecture}")
         return found
 
     # ------------------------------------------------------------------------------------------ terms by words
@@ -363,7 +363,7 @@ class _Typing:
         return {"vocab_out": "logits", "readout": f"readout:{owner}"}.get(kind, "stream"), (word,)
 
     def _path(self, target: str, side: int, program: Program, word: Word) -> Path | None:
-        """The path of a side: its heads are named by the patterns in front, its source by what follows them."""
+        """The path of a side: the patterns in front name its heads, and the factors after them its source."""
         factors = word.factors
         n = next((i for i, f in enumerate(factors) if f.symbol.glyph not in ("A", "D")), len(factors))
         heads = tuple(self.architecture.head(f.symbol.label) for f in reversed(factors[:n]) if f.symbol.glyph == "A")
@@ -390,7 +390,7 @@ class _Typing:
 
 
 def _chains(options: Sequence[Sequence[Factor]]) -> Iterator[tuple[Factor, ...]]:
-    """Every choice of one factor a place in which neighbours contract, the first choices first."""
+    """Every choice of one factor for each place with which neighbours contract, the first choices first."""
     last = options[-1]
     for factor in last:
         if len(options) == 1:

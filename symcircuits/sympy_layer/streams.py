@@ -2,7 +2,7 @@
 
 Letters are noncommutative SymPy symbols with the names of the arguments (``A_L0H1``), transposes SymPy's own. The
 paths, their orders and their composition types are found here from the letters alone: nothing of the fast
-enumeration is used, so that each can check the other. Source: paper, "Path Expansion" and Appendix "Notation".
+enumeration is used, so each can check the other. Source: paper, "Path Expansion" and Appendix "Notation".
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
 ]  # fmt: skip
 
 Key = tuple[tuple[str, ...], str, tuple[int, ...]]
-Limits = tuple[Any, Any, Any]  # of a sum over the heads of a layer: its index, 0, and the last head
+Limits = tuple[Any, Any, Any]  # for a sum over the heads of a layer: its index, 0, and the last head
 
 
 # ------------------------------------------------------------------------------------------ the recursion
 class _Expressions:
     """The algebra of SymPy expressions: ``left X right``, a product that is not multiplied out.
 
-    ``limits``: in these layers the one head that there is stands for any, and what it writes under a sum.
+    ``limits``: in these layers the single head represents any, and its output is under a sum.
     """
 
     def __init__(self, form: Form, limits: Mapping[int, Limits] | None = None) -> None:
@@ -77,10 +77,10 @@ class _Expressions:
 
 
 def recursion(architecture: Architecture, target: str) -> Any:
-    """The target as SymPy builds it up layer by layer, not multiplied out, in the letters ``W_O, W_V, W_Q, W_K``.
+    """The target as SymPy builds it layer by layer, not multiplied out, in the letters ``W_O, W_V, W_Q, W_K``.
 
     ``X_l = X_{l-1} + sum_h A^h X_{l-1} W_V^{hT} W_O^{hT}``, read by ``W_U^T``; for scores ``s Q transpose(K)`` with
-    ``Q = X W_Q^T`` and ``K = X W_K^T``, where SymPy does the transposing. ``[n_context, d_vocab_out]`` for logits,
+    ``Q = X W_Q^T`` and ``K = X W_K^T``, transposed by SymPy. ``[n_context, d_vocab_out]`` for logits,
     ``[n_context, n_context]`` for scores, ``[n_context, d_model]`` for the stream, though the letters have no shape.
     Raises ValueError on an unknown target. Source: paper, "Attention Heads are Independent and Additive".
 
@@ -105,7 +105,7 @@ def head_limits(architecture: Architecture, depth: int, side: str = "") -> dict[
 
 
 def generic_form(limits: Mapping[int, Limits], letters: str) -> AsIndexed:
-    """The form in which the one head of these layers stands for any.
+    """The form in which the single head of these layers represents any.
 
     >>> generic_form(head_limits(Architecture((3,)), 1), "OV").indices
     {0: h_1}
@@ -114,7 +114,7 @@ def generic_form(limits: Mapping[int, Limits], letters: str) -> AsIndexed:
 
 
 def _built(target: Readout, algebras: Sequence[_Expressions]) -> Any:
-    """The target, each side in its algebra; where ``W_QK`` is one letter, scores are built around it."""
+    """The target, each side in its algebra; if ``W_QK`` is one letter, scores are built around it."""
     form = algebras[0].form
     scales = (target.scale,) if target.scale else ()
     turned = _rotation(target)
@@ -126,9 +126,9 @@ def _built(target: Readout, algebras: Sequence[_Expressions]) -> Any:
 
 
 def _around_qk(target: Readout, algebras: Sequence[_Expressions]) -> Iterator[Any]:
-    """The summands of scores by what is read for the query and for the key: ``X W_QK X^T``, ``1 b_Q^T W_K X^T``, ...
+    """The summands of scores by the readers of query and key: ``X W_QK X^T``, ``1 b_Q^T W_K X^T``, ...
 
-    Only what stands last is multiplied out, so that ``W_Q^T W_K`` meets and is one letter; the streams are not.
+    Only the last factors are multiplied out, so ``W_Q^T W_K`` meets and is one letter; the streams are not.
     """
     form = algebras[0].form
     read = [walk(program[:-1], algebra) for program, algebra in zip(target.sides, algebras, strict=True)]
@@ -146,14 +146,14 @@ Summand = tuple[tuple[str, ...], tuple[Factor, ...], list[Any], tuple[Factor, ..
 
 
 def _summands(layer: Layer, value: Any) -> Iterator[Summand]:
-    """What a last layer adds up, each as scales, letters, the value that goes in (if any) and letters."""
+    """The summands of a last layer, each as scales, letters, the incoming value (if any) and letters."""
     if value is not None:
         yield from ((b.scales, b.left, [value], b.right) for b in layer.branches)
     yield from ((s.scales, (), [], s.factors) for s in layer.sources)
 
 
 def _rotation(target: Readout) -> tuple[Factor, ...]:
-    """What stands where the query side meets the key side: ``R`` where positions are rotary."""
+    """The factor where the query side meets the key side: ``R`` if positions are rotary."""
     return rotation(target.architecture, target.head) if target.head is not None else ()
 
 
@@ -162,8 +162,8 @@ def _rotation(target: Readout) -> tuple[Factor, ...]:
 class Streams:
     """The streams, heads, scores and logits of an architecture as SymPy expressions, none multiplied out.
 
-    Made by :func:`symbolic`, which see. ``letters`` and ``form`` say how they are written. ``described``: the
-    architecture with one head for each symbolic number of them, where it is not :meth:`Architecture.generic`.
+    Made by :func:`symbolic`. ``letters`` and ``form`` determine how they are written. ``described``: the
+    architecture with one head for each symbolic number of them, if it is not :meth:`Architecture.generic`.
     """
 
     def __init__(self, architecture: Architecture, form: Form, described: Architecture | None = None) -> None:
@@ -172,7 +172,7 @@ class Streams:
         self._algebra = self._algebra_of(architecture.n_layers)
 
     def _algebra_of(self, depth: int, side: str = "") -> _Expressions:
-        """The algebra in which the first layers are written; where numbers of heads are symbolic, under sums."""
+        """The algebra in which the first layers are written; with symbolic numbers of heads, under sums."""
         if not self.architecture.symbolic:
             return _Expressions(self.form)
         limits = head_limits(self.architecture, depth, side)
@@ -180,14 +180,14 @@ class Streams:
 
     @property
     def letters(self) -> str:
-        """The spelling: ``"OV"`` or ``"factors"``."""
+        """The set of symbols: ``"OV"`` or ``"factors"``."""
         return self.form.spelling
 
     @cached_property
     def X(self) -> tuple[Any, ...]:
         """The residual stream before the first layer, after it, ..., ``[n_context, d_model]`` each.
 
-        Where the stream is split into attached sources and a rest, those before that point are left out (None).
+        If the stream is split into attached sources and a rest, those before that point are left out (None).
 
         >>> from symcircuits.core.architecture import attention_only
         >>> s = symbolic(attention_only((1,)))
@@ -208,7 +208,7 @@ class Streams:
 
     @cached_property
     def logits(self) -> Any:
-        """``X_L W_U^T (+ 1 b_U^T)``, ``[n_context, d_vocab_out]``; ValueError where there is no unembedding."""
+        """``X_L W_U^T (+ 1 b_U^T)``, ``[n_context, d_vocab_out]``; raises ValueError without unembedding."""
         return self.target("logits")
 
     def scores(self, head: str | tuple[int, int]) -> Any:
@@ -243,14 +243,14 @@ class Streams:
         return self._of_head(found, _Expressions(self.form))
 
     def heads(self, layer: int) -> list[Any]:
-        """What each head of a layer (counted from 0) writes, in order; of symbolic ones their sum alone."""
+        """The output of each head of a layer (counted from 0), in order; for a symbolic number, only their sum."""
         number = self._number(layer)
         if self.architecture.symbolic:
             return [self._of_head(h, self._algebra) for h in self._described.layer_heads(number)]
         return [self.head(h) for h in self.architecture.layer_heads(number)]
 
     def others(self, layer: int) -> Any:
-        """What a layer writes beside its heads: ``1 b_O^T``, its MLP, sources that were added; 0 where that is nothing.
+        """The output of a layer besides its heads: ``1 b_O^T``, its MLP, added sources; 0 if there is nothing.
 
         So ``expand(X[l + 1] - X[l] - sum(heads(l)) - others(l))`` is 0.
 
@@ -314,10 +314,10 @@ def symbolic(subject: Architecture | Described, letters: str = "OV", form: str =
     ``letters``: ``"OV"`` writes ``W_OV`` and ``W_QK``, ``"factors"`` writes ``W_O``, ``W_V``, ``W_Q``, ``W_K``.
     ``form``: ``"symbols"``, noncommutative symbols, which ``sympy.expand`` multiplies out into the terms; or
     ``"matrix"``, shaped ``MatrixSymbol``s, whose sizes are positive integer symbols or those given (``n_context=7``).
-    ``.X[l]`` are streams, ``.head("L1H0")`` what a head writes, ``.scores("L1H0")``, ``.logits``; ``.symbols`` the
-    letters by name. Where numbers of heads are symbolic, heads stand under a ``Sum`` over an index, ``A_L0[h_1]``, and
-    ``doit()`` at numbers gives the letters of those heads. Raises ValueError on another spelling or form, on sizes of
-    ``"symbols"``, which have none, and on matrices where numbers of heads are symbolic.
+    ``.X[l]`` are streams, ``.head("L1H0")`` the output of a head, ``.scores("L1H0")``, ``.logits``; ``.symbols`` the
+    letters by name. With symbolic numbers of heads, heads are under a ``Sum`` over an index, ``A_L0[h_1]``, and
+    ``doit()`` at numbers gives the letters of those heads. Raises ValueError on unknown ``letters`` or ``form``, on
+    sizes for ``"symbols"``, which have none, and on matrices with symbolic numbers of heads.
     Source: paper, "Path Expansion".
 
     >>> from sympy import expand
@@ -339,7 +339,7 @@ def symbolic(subject: Architecture | Described, letters: str = "OV", form: str =
 
 # ------------------------------------------------------------------------------------------- multiplied out
 def multiply_out(expression: Any) -> Any:
-    """The expression as a sum of products, by SymPy's ``expand`` alone (2,000 to 3,500 terms a second).
+    """The expression as a sum of products, by SymPy's ``expand`` alone (2,000 to 3,500 terms per second).
 
     >>> from sympy import symbols
     >>> A, B, X = symbols("A B X", commutative=False)
@@ -351,11 +351,11 @@ def multiply_out(expression: Any) -> Any:
 
 # --------------------------------------------------------------------------------- reading SymPy's result
 class SymbolicTerm(NamedTuple):
-    """One term as it stands in SymPy's result: letters, scales, coefficient, and what they say.
+    """One term in SymPy's result: letters, scales, coefficient, and what follows from them.
 
-    ``tokens`` are the letters in text notation, nothing abbreviated; ``orders`` the number of patterns (for scores
+    ``tokens`` are the letters in text notation, without abbreviations; ``orders`` the number of patterns (for scores
     on the query and on the key side), ``composition`` the type that follows; ``multiplicity`` is the coefficient, 1
-    in every right expansion.
+    in every correct expansion.
 
     >>> from sympy import Symbol, symbols
     >>> A, B, C = symbols("A_L1H0 A_L0H1 t", commutative=False)
@@ -377,18 +377,18 @@ class SymbolicTerm(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What is compared: ``(scales and letters in order, composition, orders)``."""
+        """The key for comparison: ``(scales and letters in order, composition, orders)``."""
         return self.scales + self.tokens, self.composition, self.orders
 
 
 def read_terms(expression: Any, architecture: Architecture | None = None) -> list[SymbolicTerm]:
-    """Every term of a SymPy sum of products, its composition type read off its letters.
+    """Every term of a SymPy sum of products, with the composition type read from its letters.
 
     Logits and stream: the order is the number of patterns left of the source, ``V`` from two on. Scores: the number of
     patterns left of the joint ``W_Q^T | W_K`` (query side) and right of it (key side); ``Q``, ``K``, ``QK``, ``none``.
-    Abbreviations (``X0``, ``W_OV``, ``W_QK``) are read as what they stand for; with an ``architecture``, in which keys
-    and values may belong to groups and sources have names, also its letters. Raises ValueError on what is not a sum of
-    products of letters with whole coefficients, with the name of a letter that is unknown or that commutes.
+    Abbreviations (``X0``, ``W_OV``, ``W_QK``) are expanded; with an ``architecture``, in which keys
+    and values may belong to groups and sources have names, its letters are read too. Raises ValueError on anything but
+    a sum of products of letters with whole coefficients, naming a letter that is unknown or that commutes.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> terms = read_terms(multiply_out(recursion(attention_only((2, 1)), "scores:L1H0")))
@@ -417,7 +417,7 @@ def _read_term(product: Any, names: Names, letters: dict[Any, tuple[str, ...]]) 
 
 
 def _read_factor(factor: Any, names: Names, product: Any) -> tuple[str, ...]:
-    """A letter in text notation, nothing abbreviated; a power ``A**2`` is the letter twice."""
+    """A letter in text notation, without abbreviations; a power ``A**2`` is the letter twice."""
     if factor.is_Symbol:
         return tuple(letter.text for letter in names.read(factor))
     if isinstance(factor, transpose) and factor.args[0].is_Symbol:
@@ -425,11 +425,11 @@ def _read_factor(factor: Any, names: Names, product: Any) -> tuple[str, ...]:
     if factor.is_Pow and factor.exp.is_Integer and factor.exp > 0:
         once = [t for part in Mul.make_args(factor.base) for t in _read_factor(part, names, product)]
         return tuple(once) * int(factor.exp)
-    raise ValueError(f"cannot read {factor} in {product}: expected a product of letters with a whole coefficient")
+    raise ValueError(f"cannot read {factor} in {product}: expected a product of symbols with a whole coefficient")
 
 
 def _transposed(letter: str) -> str:
-    """A letter's transpose; the mark is not written where the matrix is symmetric, or where it is a number."""
+    """A letter's transpose; not marked for a symmetric matrix or a number."""
     if letter.partition("[")[0] in SYMMETRIC or is_multiplier(letter):
         return letter
     return letter.removesuffix(".T") if letter.endswith(".T") else letter + ".T"
@@ -449,7 +449,7 @@ def _orders(tokens: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _patterns(tokens: tuple[str, ...]) -> int:
-    """How many patterns come before anything else but norms."""
+    """How many patterns precede everything else but norms."""
     front = takewhile(lambda t: t.startswith(("A[", "D[")) and not t.endswith(".T"), tokens)
     return sum(t.startswith("A[") for t in front)
 
@@ -460,7 +460,7 @@ def _flipped(tokens: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _composition(orders: tuple[int, ...]) -> str:
-    """What the number of patterns of the word, or of each side of a score, is called."""
+    """The composition type for the number of patterns of the word, or of each side of a score."""
     if len(orders) == 1:
         return "V" if orders[0] > 1 else "none"
     return {(False, False): "none", (True, False): "Q", (False, True): "K", (True, True): "QK"}[
@@ -471,7 +471,7 @@ def _composition(orders: tuple[int, ...]) -> str:
 def symbolic_terms(architecture: Architecture, target: str) -> list[SymbolicTerm]:
     """Every term of a target: the recursion, multiplied out by SymPy and read from its result.
 
-    There is no limit here: the caller decides whether the number of terms is worth the wait.
+    There is no limit here: the caller decides whether the number of terms is worth the time.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> len(symbolic_terms(attention_only((3, 3)), "logits"))
@@ -494,7 +494,7 @@ def tally(terms: Iterable[SymbolicTerm]) -> Counter[Key]:
 
 
 def word_tokens(word: Word) -> tuple[str, ...]:
-    """The scales and letters of a word, nothing abbreviated, as they stand in the keys of :func:`tally`.
+    """The scales and letters of a word, without abbreviations, as in the keys of :func:`tally`.
 
     >>> from symcircuits.core.programs import embedding
     >>> word_tokens(Word(embedding()))
@@ -518,7 +518,7 @@ class _Polynomials:
         self.ring, self.generators = ring, generators
 
     def letter(self, factors: Iterable[Factor]) -> Any:
-        """The generator of a side; 1 where there is nothing."""
+        """The generator of a side; 1 if it is empty."""
         name = tuple(f.text for f in factors)
         return self.generators[name] if name else self.ring.one
 
@@ -551,12 +551,12 @@ def _sides_of(program: Program) -> Iterator[tuple[str, ...]]:
 def polynomial_terms(architecture: Architecture, target: str) -> dict[tuple[str, ...], int]:
     """Every term of a target as an unordered set of letters, with its coefficient, by SymPy's ``polys.rings``.
 
-    Keys are ``sorted`` scales and letters in text notation, nothing abbreviated, so that a word has the key
+    Keys are ``sorted`` scales and letters in text notation, without abbreviations, so a word has the key
     ``tuple(sorted(word_tokens(word)))``. The letters carry their layer, and their side of the word by the transpose,
-    and each layer gives a path at most one: so they may commute, and SymPy multiplies out far faster. It sees a term
-    that is dropped, doubled, made up, mislabelled, or has another letter, scale or transpose. What it **cannot see** is
+    and each layer gives a path at most one: so they may commute, and SymPy multiplies out far faster. It detects a term
+    that is dropped, doubled, made up, mislabelled, or has another letter, scale or transpose. It **cannot detect**
     the order of the letters: two swapped factors or layers in reverse pass; the noncommutative :func:`symbolic_terms`
-    sees them. Raises ValueError on an unknown target. Source: our own observation.
+    detects them. Raises ValueError on an unknown target. Source: our own observation.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> polynomial_terms(attention_only((1,)), "logits")
@@ -573,7 +573,7 @@ def polynomial_terms(architecture: Architecture, target: str) -> dict[tuple[str,
         generators = dict(zip(side, ring.gens[start:], strict=False))
         value = walk(program, _Polynomials(ring, generators))
         total, start = total * (ring.zero if value is None else value), start + len(side)
-    for generator in ring.gens[start:]:  # what every score term has
+    for generator in ring.gens[start:]:  # the factors of every score term
         total *= generator
     found: dict[tuple[str, ...], int] = {}
     for monomial, coefficient in total.items():

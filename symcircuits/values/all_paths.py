@@ -1,8 +1,8 @@
-"""All paths of a small program at once, layer by layer: there a path takes less time than the calls that lead to it.
+"""All paths of a small program at once, layer by layer, because Python calls would cost more than the numbers.
 
-The paths before a layer are one array ``[batch, n, paths, d_model]``; all heads of the layer read all of them by one
-product, and what they write are further paths. In the end they are put into the order of the expansion, which is kept
-by architecture. Which arrays are multiplied is a plan, which is kept by run, with what the layers of the stream give.
+The paths before a layer are one array ``[batch, n, paths, d_model]``; all heads of the layer read all of them in one
+product, and their outputs are further paths. At the end they are put into the order of the expansion, which is cached
+by architecture. The list of arrays to multiply is a plan, cached by run, with the results of the layers of the stream.
 Source: own construction.
 """
 
@@ -25,12 +25,12 @@ from symcircuits.values.siblings import LayerArrays, SiblingPaths
 
 __all__ = ["MadeTerms", "Order", "Plan", "all_paths", "order_of", "plan_of"]
 
-_MOST_PATHS = 1 << 10  # of a side
+_MOST_PATHS = 1 << 10  # per side
 _MOST = 1 << 22  # multiplications of all paths in a layer or readout
 
 
 class Order(NamedTuple):
-    """Where the paths of a program, as they are made, stand in its order, and their marks in that order."""
+    """The positions of the paths of a program, in order of computation, in its own order, and their marks in that."""
 
     places: npt.NDArray[np.intp]
     marks: list[Mark]
@@ -40,7 +40,7 @@ _ORDERS: WeakKeyDictionary[Paths, Order | None] = WeakKeyDictionary()
 
 
 def order_of(expansion: Expansion, side: int) -> Order | None:
-    """The order of the paths of one side, where no condition looks at them and they are few; else None.
+    """The order of the paths of one side, if no condition applies to them and they are few; else None.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import logits
@@ -56,7 +56,7 @@ def order_of(expansion: Expansion, side: int) -> Order | None:
 
 @lru_cache(maxsize=64)
 def _order(architecture: Architecture, target: str, side: int) -> Order:
-    """Made once for an architecture."""
+    """Computed once for an architecture."""
     paths = expand(architecture, target).sides[side]
     made = {(id(path.source), path.heads): i for i, path in enumerate(_made(paths))}
     wanted = [*paths.iterate(dict.fromkeys(paths.counts, 1))]
@@ -65,7 +65,7 @@ def _order(architecture: Architecture, target: str, side: int) -> Order:
 
 
 def _made(paths: Paths) -> list[Path]:
-    """The paths in the order in which :func:`all_paths` makes them."""
+    """The paths in the order in which :func:`all_paths` computes them."""
     found: list[Path] = []
     for layer, passable in zip(paths.program, paths.passable, strict=True):
         through = [Path(p.source, (*p.heads, b.head)) for b in layer.branches if b.head is not None for p in found]
@@ -75,18 +75,18 @@ def _made(paths: Paths) -> list[Path]:
 
 
 class MadeTerms(NamedTuple):
-    """Terms ``[terms, batch, n, width]`` as they are made, and where each of their order stands (None: there)."""
+    """Terms ``[terms, batch, n, width]`` as computed, and the position of each in their order (None: the same)."""
 
     values: Array
     places: npt.NDArray[np.intp] | None
 
     def ordered(self, numbers: Array) -> Array:
-        """What is made of each, in the order of the terms."""
+        """The result for each term, in the order of the terms."""
         return numbers if self.places is None else numbers[self.places]
 
 
 class Reading(NamedTuple):
-    """What a branch without a head makes of all paths: matrices from the right, scales of rows, scalars."""
+    """A branch without a head, for all paths: matrices from the right, scales of rows, scalars."""
 
     right: tuple[Any, ...]
     rows: tuple[Array, ...]
@@ -94,7 +94,7 @@ class Reading(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A layer of a program: whether paths go past it, what reads them, its heads, its sources side by side."""
+    """A layer of a program: whether paths skip it, its readers, its heads, its sources side by side."""
 
     skip: bool
     reads: tuple[Reading, ...]
@@ -103,10 +103,10 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The arrays that all paths of a side are made of, in the order in which they are multiplied: nothing of terms.
+    """The arrays from which all paths of a side are computed, in the order of multiplication; it holds no terms.
 
-    ``stream``: so many layers write the stream, which is that of both sides of a target. ``rows`` (those of a batch
-    together) and ``width`` of what is read, times ``scale``. ``work``: the most multiplications of a layer or readout.
+    ``stream``: how many layers write the stream, which both sides of a target share. ``rows`` (those of a batch
+    together) and ``width`` of the readout, times ``scale``. ``work``: the most multiplications of a layer or readout.
     """
 
     places: npt.NDArray[np.intp] | None  # None: in their order
@@ -117,10 +117,10 @@ class Plan(NamedTuple):
     width: int
     work: int
     scale: Array | None = None
-    pairs: npt.NDArray[np.intp] | None = None  # of key paths, see :meth:`pairs_of`
+    pairs: npt.NDArray[np.intp] | None = None  # for key paths, see :meth:`pairs_of`
 
     def pairs_of(self, queries: Plan) -> npt.NDArray[np.intp] | None:
-        """Where pairs of query paths with these key paths stand, as they are made: each query path with all keys."""
+        """The positions of pairs of query paths with these key paths, as computed: each query path with all keys."""
         if self.places is None and queries.places is None:
             return None
         first, second = (np.arange(plan.paths) if plan.places is None else plan.places for plan in (queries, self))
@@ -128,15 +128,15 @@ class Plan(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """What it holds beside the weights, and what the layers of the stream give."""
+        """Its memory besides the weights, including the results of the layers of the stream."""
         held = [a for step in self.steps for a in (*(step.heads or ()), step.sources) if a is not None]
         stream = max(a.shape[-1] * a.itemsize for step in self.steps if (a := step.sources) is not None)
         return int(sum(a.nbytes for a in held) + self.paths * self.rows * stream)
 
     def made(self, streams: dict[int, Array]) -> Array | None:
-        """What every path gives, ``[paths, batch, n, width]``, as they are made; None where that is more than a little.
+        """The value of every path, ``[paths, batch, n, width]``, as computed; None if that is too much work.
 
-        The path of number i is that at ``places[i]``.
+        The path with number i is at ``places[i]``.
         """
         if self.work > _MOST:
             return None
@@ -152,7 +152,7 @@ class Plan(NamedTuple):
                 parts.append(step.sources)
             x = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
             if step is self.steps[self.stream - 1]:
-                x.flags.writeable = False  # it is read again
+                x.flags.writeable = False  # it is reused
                 streams[self.stream] = x
         if x is None:
             return None
@@ -160,7 +160,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(fans: SiblingPaths, order: Order) -> Plan | None:
-    """How all paths of a side are made, of which no condition looks at any; None where that is more than a little."""
+    """The plan for all paths of a side, if no condition applies to any; None if that is too much work."""
     last = fans.matrices.factor(fans.readout[-1]) if fans.readout else None
     width, d = (fans.d_head, 1) if last is None else last.shape[::-1]
     rows = fans.rows_of_batch * fans.n
@@ -195,9 +195,9 @@ def _reading(fans: SiblingPaths, branch: Branch) -> Reading:
 
 
 def all_paths(fans: SiblingPaths, order: Order, streams: dict[int, Array] | None = None) -> Array | None:
-    """What every path gives, ``[paths, batch, n, width]``, in their order; None where that is more than a little work.
+    """The value of every path, ``[paths, batch, n, width]``, in their order; None if that is too much work.
 
-    No condition looks at these paths. ``streams``: what the layers of the stream gave for another side of a target.
+    No condition applies to these paths. ``streams``: the results of the stream's layers for another side of a target.
     """
     plan = plan_of(fans, order)
     found = None if plan is None else plan.made({} if streams is None else streams)
@@ -205,7 +205,7 @@ def all_paths(fans: SiblingPaths, order: Order, streams: dict[int, Array] | None
 
 
 def _through(layer: LayerArrays, x: Array) -> Array:
-    """What the heads of a layer write, of each all paths before."""
+    """The output of the heads of a layer for all paths before it."""
     batch, n, paths, d = x.shape
     heads, _, d_head = layer.reads.shape
     inside = x.reshape(batch, 1, n * paths, d) @ layer.reads
@@ -215,7 +215,7 @@ def _through(layer: LayerArrays, x: Array) -> Array:
 
 
 def _read(read: Reading, x: Array) -> Array:
-    """What a readout makes of all paths."""
+    """The readout of all paths."""
     for factor in read.right:
         if isinstance(factor, np.ndarray):
             x = (x.reshape(-1, len(factor)) @ factor).reshape(*x.shape[:-1], factor.shape[-1])

@@ -1,4 +1,4 @@
-"""Numbers of terms in blocks, as they stand in the expansion; what is not a number is refused by the term's name."""
+"""Numbers of terms in blocks, in the order of the expansion; a number that is not finite raises, naming its term."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Numbers(NamedTuple):
 def in_blocks(
     values: Engine, what: str, pieces: Iterable[Any], size: int, terms: range, span: Span, wide: bool = False
 ) -> Iterator[Numbers]:
-    """Pieces ``[terms, ...]`` of any length as blocks of ``size`` terms, the last may be smaller; of the run's type.
+    """Pieces ``[terms, ...]`` of any length as blocks of ``size`` terms, the last may be smaller; in the run's type.
 
-    ``span`` began with ``terms.start``; ``wide``: in float64, of a run. Raises ValueError, which names the term, where
-    a number is not finite.
+    ``span`` began with ``terms.start``; ``wide``: in float64, for a run. Raises ValueError, naming the term, if a
+    number is not finite.
     """
     start = terms.start
     for block in values.arithmetic.packed(within(pieces, terms, span), size, terms.stop - terms.start, wide):
@@ -35,7 +35,7 @@ def in_blocks(
 
 
 def within(pieces: Iterable[Any], terms: range, span: Span) -> Iterator[Any]:
-    """What belongs to a range of terms, of pieces that a span began; what is ``inside`` of it is left out."""
+    """The part of pieces, begun by a span, that belongs to its range; what is ``inside`` before it is left out."""
     left = terms.stop - terms.start
     for piece in pieces if terms else ():
         part = span.part(int(piece.shape[0]), left)

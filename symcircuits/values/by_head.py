@@ -20,7 +20,7 @@ _Split = tuple[Any, dict[Head, Any]]
 
 @final
 class _Through:
-    """Values with, beside the sum of all paths, the sum of those through each head."""
+    """Values with the sum of all paths and the sum of those through each head."""
 
     __slots__ = ("base",)
 
@@ -28,7 +28,7 @@ class _Through:
         self.base = base
 
     def source(self, source: Source) -> _Split:
-        """What is written inside a head goes through it."""
+        """A source inside a head goes through it."""
         value = self.base.source(source)
         return value, {} if source.head is None else {source.head: value}
 
@@ -38,7 +38,7 @@ class _Through:
         return found
 
     def summands(self, branches: Sequence[Branch], value: _Split) -> list[_Split]:
-        """The sum of branches; what is through heads before goes through all of them at once, where it can."""
+        """The sum of branches; the parts through earlier heads go through all of them at once, if possible."""
         whole, parts = value
         each = [(b.head, self.base.branch(b, whole)) for b in branches]
         values, base = list(parts.values()), self.base
@@ -61,10 +61,10 @@ class _Through:
 def through_each_head(values: Sums[A]) -> Iterator[tuple[Head, A]]:
     """For every head on a path the sum of the terms of logits (or stream) through it, ``[..., n_context, width]``.
 
-    The same as ``evaluate(expansion.through(head), run).total()``, and minus what removing the head changes with
-    patterns held fixed; a term through two heads counts for both. Nothing is listed, and only the stream's parts are
-    held, ``[heads, ..., n_context, d_model]``: the unembedding reads one after the other. ValueError on scores, on
-    selections and where a sum is not finite. Source: own derivation.
+    Equal to ``evaluate(expansion.through(head), run).total()``, and to minus the change on removing the head with
+    patterns held fixed; a term through two heads counts for both. Nothing is listed, and only the parts of the stream
+    are kept, ``[heads, ..., n_context, d_model]``: the unembedding reads one after the other. Raises ValueError on
+    scores, on selections and if a sum is not finite. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 1), biases=True), seed=1).run([1, 2, 3])
@@ -82,7 +82,7 @@ def through_each_head(values: Sums[A]) -> Iterator[tuple[Head, A]]:
     with values.calm():
         found = walk(program[: len(program) - len(reading)], _Through(values.matrices))
     parts = {} if found is None else found[1]
-    for head in sorted(parts):  # a head before the point where a stream is split is on no path
+    for head in sorted(parts):  # a head before the split of the stream is on no path
         value = parts[head]
         for layer in reading:
             with values.calm():

@@ -1,4 +1,4 @@
-"""Where a term of logits or stream comes from: its value split by the position that it starts from."""
+"""The origin of a term of logits or stream: its value split by the position that it starts from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reads = dict[tuple[Factor, ...], Array]  # a reader behind the last matrices of 
 
 
 def moves(values: Values, term: Term) -> Array:
-    """What stands left of a term's source, its patterns multiplied, ``[..., n, n]``; the identity where nothing does.
+    """The product of the patterns left of a term's source, ``[..., n, n]``; the identity if there are none.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((1, 1)), seed=1).run([1, 2, 3])
@@ -38,8 +38,8 @@ def moves(values: Values, term: Term) -> Array:
 def by_position(values: Values, term: Term, reader: Array, reads: Reads | None = None) -> Array:
     """A term ``L X R`` read by ``w [width]``, split by position: ``L_ij (X R w)_j``, ``[..., n, n]``.
 
-    Row i is the position where it arrives, column j the one where it starts; rows sum to ``value(term) @ w``.
-    ``reads``: what is kept of this reader, for more terms of the same values (empty at first).
+    Row i is the position that it arrives at, column j the one where it starts; rows sum to ``value(term) @ w``.
+    ``reads``: a cache of this reader for further terms of the same values, empty at first.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((1, 1)), seed=1).run([1, 2, 3])
@@ -60,7 +60,7 @@ def by_position(values: Values, term: Term, reader: Array, reads: Reads | None =
             continue
         matrix = values.matrices.factor(factors[i])
         places = np.flatnonzero(read)
-        if isinstance(matrix, np.ndarray) and 2 * len(places) < len(read):  # rows of an unembedding, and not all
+        if isinstance(matrix, np.ndarray) and 2 * len(places) < len(read):  # some rows of an unembedding
             matrix, read = matrix[:, places], read[places]
         read = reads[factors[i:]] = np.asarray(matrix @ read)
     read = read if known is None else known @ read

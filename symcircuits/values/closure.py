@@ -1,4 +1,4 @@
-"""Layer by layer: the stream is what the layer before left, and what heads, bias and MLP add; nothing else."""
+"""Layer by layer: the stream is that of the layer before plus the outputs of heads, bias and MLP, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Array = npt.NDArray[Any]
 
 
 def layer_closures(run: Run) -> tuple[Closure, ...]:
-    """For every layer, ``stream + head results + 1 b_O^T + mlp`` beside the stream that the model has after it.
+    """For every layer, ``stream + head results + 1 b_O^T + mlp`` compared with the model's stream after it.
 
-    The bias and the MLP stand there times their multipliers, where they have any.
+    The bias and the MLP are taken times their multipliers, if any.
 
     The bound is that of :class:`~symcircuits.values.evaluate.Closure` for the stream, ``16 u (sum of |parts| +
-    |x_i|)``; where that leaves the range of floating point, ValueError. The targets are called
-    ``layer:0``, ... Source: own derivation; a head result that already held the stream, or lacked a factor, would not
-    close.
+    |x_i|)``; raises ValueError if that leaves the range of floating point. The targets are called
+    ``layer:0``, ... Source: own derivation; a head result that already included the stream, or lacked a factor, would
+    not close.
 
     >>> from symcircuits.core.architecture import transformer
     >>> from symcircuits.model import random_model
@@ -51,7 +51,7 @@ def _parts(run: Run, layer: int) -> Iterator[Array]:
 
 def _closure(run: Run, layer: int) -> Closure:
     after, total, size = run.streams[layer + 1], PairwiseSum(), PairwiseSum()
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what is not finite is refused, or fails
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # numbers that are not finite raise, or fail
         for part in _parts(run, layer):
             total.add(np.broadcast_to(part, after.shape))
             size.add(np.broadcast_to(np.abs(part), after.shape))
@@ -67,7 +67,7 @@ def _closure(run: Run, layer: int) -> Closure:
 
 
 def parts_named(run: Run) -> str:
-    """What a layer's stream is the sum of beside the stream before it, in words.
+    """The summands of a layer's stream besides the stream before it, in words.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
@@ -75,11 +75,11 @@ def parts_named(run: Run) -> str:
     'heads + b_O + MLP'
     """
     added = any(part.of == "added" for part in run.model.architecture.parts)
-    return "heads + b_O + MLP" + (" + what is added" if added else "")
+    return "heads + b_O + MLP" + (" + added sources" if added else "")
 
 
 def worst_closure(closures: tuple[Closure, ...]) -> Closure | None:
-    """The first that does not hold, else the one nearest to its bound; None where there is none."""
+    """The first that fails, else the one nearest to its bound; None if there are none."""
     failed = [c for c in closures if not c.passed]
     if failed or not closures:
         return failed[0] if failed else None

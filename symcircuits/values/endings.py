@@ -1,4 +1,4 @@
-"""What every path of a run adds to one output, or a difference of two: two vectors an ending, one dot a path.
+"""What every path of a run adds to one output, or to a difference of two: two vectors per ending, one dot per path.
 
 From the readout back each ending ``h_j .. h_k`` of a path is two vectors, ``alpha_(j-1) = alpha_j A_j`` (with the
 norm's scale) and ``omega_(j-1) = W_V^T W_O^T omega_j``, begun with ``e_i`` and ``w_token - w_against``; with the
@@ -26,33 +26,33 @@ __all__ = ["read_at"]
 
 T = TypeVar("T")
 
-_MOST_WHOLE = 1 << 12  # paths of an order that read their sources themselves
-_MOST = 1 << 14  # paths that are met with a beginning at a time
-_ENDING_BYTES = 2**26  # of endings of paths that are kept
+_MOST_WHOLE = 1 << 12  # paths of an order that read their sources directly
+_MOST = 1 << 14  # paths combined with a beginning at a time
+_ENDING_BYTES = 2**26  # of cached endings of paths
 
 
 def read_at(fans: SiblingPaths, weights: Mapping[Mark, int], position: int, chosen: list[int]) -> Ranges:
-    """The entry of each path with weight at a position, of an output or the difference of two, ``[paths, batch]``."""
+    """The entry of each path with weight at a position, for an output or the difference of two, ``[paths, batch]``."""
     entry = _Entry(fans, position, chosen)
     return lambda terms, span: entry.at(span).paths(weights)
 
 
 class Endings(NamedTuple):
-    """All chains of so many heads from a layer on, in order, as they act: on positions and on the stream."""
+    """All chains of some number of heads from a layer on, in order, as they act on positions and on the stream."""
 
     alpha: Array  # [batch, endings, n]
     omega: Array  # [endings, d_model]
 
 
 class _Kept(Generic[T]):
-    """What was made, up to so many bytes: then all of it is let go, and made anew."""
+    """A cache of limited size in bytes: when it is full everything is dropped."""
 
     def __init__(self) -> None:
         self.of: dict[tuple[int, ...], T] = {}
         self._bytes = 0
 
     def keep(self, key: tuple[int, ...], made: T, size: int) -> None:
-        """One more."""
+        """Add an entry."""
         if self._bytes > _ENDING_BYTES:
             self.of.clear()
             self._bytes = 0
@@ -69,7 +69,7 @@ class _Entry:
         self._written: _Kept[Array] = _Kept()
 
     def at(self, span: Span) -> _Entry:
-        """The same from a span on: endings that were made are shared."""
+        """The same from a span on, sharing the cached endings."""
         found = copy(self)
         found.fans = self.fans.at(span)
         return found
@@ -96,7 +96,7 @@ class _Entry:
                 yield found
 
     def direct(self, source: Source) -> Array:
-        """The entry of a source through no head, ``[batch]``: of one row and one column, nothing else is made."""
+        """The entry of a source through no head, ``[batch]``: only one row and one column are computed."""
         fans, i, scale = self.fans, self.position, np.ones(())
         branches = path_branches(fans.paths.program, Path(source))
         factors = [f for branch in branches for f in branch.right]
@@ -153,10 +153,10 @@ class _Entry:
         return Endings(np.concatenate(alphas, axis=1), np.concatenate(omegas))
 
     def whole(self, order: int) -> Array | None:
-        """The entry of all paths of an order, ``[paths, batch]``: each an ending that reads a source itself.
+        """The entry of all paths of an order, ``[paths, batch]``, each an ending that reads a source directly.
 
-        None where they are too many for that: a beginning in head space is made once for all endings. None too where
-        heads have sources of their own, or some paths are left out.
+        None if they are too many for that: then a beginning in head space is computed once for all endings. Also None
+        if heads have sources of their own, or some paths are left out.
         """
         fans, heads = self.fans, self.fans.paths.layer_heads
         first = [h for i, some in enumerate(heads) if fans.count(i + 1, order - 1) for h in some]
@@ -177,7 +177,7 @@ class _Entry:
         batch, heads, n, sources, d = fan.z.shape
         after = self.endings(fan.layer + 1, fan.left)
         count = len(after.omega)
-        # The axis of d_head first: then it is summed by adding long rows.
+        # The axis of d_head comes first, so the sum adds long rows.
         z = fan.z.transpose(0, 4, 1, 3, 2).reshape(batch, d * heads * sources, n)
         found = (z @ after.alpha.swapaxes(-1, -2)).reshape(batch, d, heads, sources, count)
         found *= self._read(fan, after).reshape(d, heads, 1, count)
@@ -185,7 +185,7 @@ class _Entry:
         return total.transpose(1, 3, 2, 0).reshape(-1, batch)
 
     def _read(self, fan: Siblings, after: Endings) -> Array:
-        """What endings read of the values of a fan's heads, ``W_O^T omega``: the same for all beginnings."""
+        """The endings applied to the values of a fan's heads, ``W_O^T omega``: the same for all beginnings."""
         key = (fan.layer, fan.left, *fan.heads)
         found = self._written.of.get(key)
         if found is None:

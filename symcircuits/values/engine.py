@@ -1,9 +1,9 @@
-"""What an engine of values supplies: the paths of one side in pieces, and the arithmetic of its arrays.
+"""The interface of an engine of values: the paths of one side in pieces, and the arithmetic of its arrays.
 
-There are two. For a run (:mod:`symcircuits.values.siblings`, NumPy) pieces are written into reused memory, what is made
-for one range is kept for the next, and what lies before a range is passed over. For arrays of other libraries
-(:mod:`symcircuits.values.tensor_tree`) nothing is written to, and nothing is kept from one pass to the next, so that
-derivatives go through. Whatever is asked of terms is written once, against what is here.
+There are two. For a run (:mod:`symcircuits.values.siblings`, NumPy) pieces are written into reused memory, results
+for one range are kept for the next, and terms before a range are skipped. For arrays of other libraries
+(:mod:`symcircuits.values.tensor_tree`) nothing is overwritten, and nothing is kept from one pass to the next, so
+gradients pass through. Every operation on terms is written once, against this interface.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Arithmetic", "AtOnce", "Engine", "Meeting", "Piece", "Ranges", "Room
 
 
 class Piece(NamedTuple):
-    """Neighbouring paths: their marks, ``values [paths, ..., n, width]``, and whether these are sure to be finite.
+    """Neighbouring paths: their marks, ``values [paths, ..., n, width]``, and whether these are known to be finite.
 
-    Sure by the largest numbers that were multiplied; where it is not sure they may be finite all the same.
+    Known from the largest numbers multiplied; values not known to be finite may still be.
     """
 
     marks: Sequence[Mark]
@@ -35,26 +35,26 @@ class Piece(NamedTuple):
 
 
 class Span:
-    """How many terms, in their order, are still to be passed over; what lies before as a whole is not computed.
+    """How many terms, in their order, are still to be skipped; groups that lie before as a whole are not computed.
 
-    ``inside``: how many lie before in what is computed first, because they belong together with others.
+    ``inside``: how many lie before the range in the first group computed, because the group is computed together.
     """
 
     def __init__(self, start: int = 0) -> None:
         self.left, self.inside = start, 0
 
     def over(self, terms: int) -> bool:
-        """Whether so many terms that come next are passed over; those that are not are entered by :meth:`enter`."""
+        """Whether the next ``terms`` terms are skipped; a group that is not skipped is entered by :meth:`enter`."""
         passed = 0 < terms <= self.left
         self.left -= terms if passed else 0
         return passed
 
     def enter(self) -> None:
-        """From here on all is computed."""
+        """Stop skipping: from here on everything is computed."""
         self.inside, self.left = self.inside + self.left, 0
 
     def part(self, terms: int, left: int) -> slice:
-        """Which of so many terms, computed next, belong to a range of which so many are left."""
+        """Which of the terms computed next belong to a range, given how many of it are left."""
         passed = min(self.inside, terms)
         self.inside -= passed
         return slice(passed, min(terms, passed + left))
@@ -63,8 +63,8 @@ class Span:
 class Room:
     """Where values are written: fresh memory for each piece (``reused`` false), or the same again and again.
 
-    ``numbers``: how many numbers a piece may have (0: no limit), one path at least; ``out``: memory that was given,
-    ``[paths, ...]``, which limits the number of paths.
+    ``numbers``: how many numbers a piece may have (0: no limit), at least one path; ``out``: memory given by the
+    caller, ``[paths, ...]``, which limits the number of paths.
     """
 
     def __init__(self, numbers: int = 0, reused: bool = False, out: Array | None = None) -> None:
@@ -73,7 +73,7 @@ class Room:
         self._held = None if out is None else out.reshape(-1)
 
     def most(self, each: int) -> int:
-        """The number of paths of so many numbers that a piece may have."""
+        """How many paths of that many numbers a piece may have."""
         return self._paths or (max(1, self.numbers // max(1, each)) if self.numbers else sys.maxsize)
 
     def take(self, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -86,19 +86,19 @@ class Room:
         return self._held[:size].reshape(shape)
 
 
-# Numbers of terms ``[terms, ...]`` from the start of a range on, or from what belongs together with it (the span says
-# how far inside); asked for range after range. They may go beyond the end of the range.
+# Numbers of terms ``[terms, ...]`` from the start of a range on, or from the start of its first group (the span says
+# how far inside), requested range after range. They may go beyond the end of the range.
 Ranges = Callable[[range, Span], Iterator[Any]]
 
 
 class AtOnce:
-    """Ranges of the numbers of all terms, where these were made at once."""
+    """Ranges of the numbers of all terms, computed at once."""
 
     def __init__(self, numbers: Any) -> None:
         self.numbers = numbers
 
     def __call__(self, terms: range, span: Span) -> Iterator[Any]:
-        """All of them, whatever the range."""
+        """All of them, for any range."""
         span.enter()
         yield self.numbers
 
@@ -109,108 +109,108 @@ class Side(Protocol):
     def pieces(
         self, weights: Mapping[Mark, int], span: Span, room: Room | None = None, narrow: bool = False
     ) -> Iterator[Piece]:
-        """The paths with weight from ``span`` on, in order; a path counts as many terms as it has weight.
+        """The paths with weight from ``span`` on, in order; a path counts as many terms as its weight.
 
-        ``room``: how many at a time, and where they may be written: what is given then holds until the next is asked
-        for. ``narrow``: values of the same Frobenius norms, of fewer columns where that is less work.
+        ``room``: how many at a time, and where they may be written: a piece is valid until the next is
+        requested. ``narrow``: values of the same Frobenius norms, with fewer columns if that is less work.
         """
 
 
 class Meeting(Protocol):
-    """How query paths meet key paths. Both come as ``[paths, ..., n, d_head]``, turned, queries scaled."""
+    """How query paths combine with key paths. Both are ``[paths, ..., n, d_head]``, rotated, queries scaled."""
 
-    keys: int  # key paths of which something is made at a time
-    queries: int  # query paths that meet them at a time; 0: no limit
+    keys: int  # key paths prepared at a time
+    queries: int  # query paths combined with them at a time; 0: no limit
 
     def query(self, block: Any) -> Any:
-        """What is made of some query paths."""
+        """Prepare some query paths."""
 
     def key(self, block: Any) -> Any:
-        """What is made of some key paths, and kept where it is small."""
+        """Prepare some key paths; the result is cached if it is small."""
 
     def met(self, query: Any, key: Any) -> Any:
-        """What each pair gives, ``[queries, keys, ...]``."""
+        """The result for each pair, ``[queries, keys, ...]``."""
 
 
 class Arithmetic(Protocol):
-    """What is done otherwise with arrays that are written to than with those of other libraries."""
+    """The operations that differ between arrays that are written to and those of other libraries."""
 
     @property
     def kept(self) -> int:
-        """Bytes of what is made of key paths that are kept, else it is made again for each query path."""
+        """Bytes of prepared key paths to cache; beyond, they are prepared again for each query path."""
 
     def joined(self, parts: Sequence[Any], axis: int = 0) -> Any:
-        """Arrays put together along an axis."""
+        """Arrays concatenated along an axis."""
 
     def flat(self, block: Any, shape: tuple[int, ...]) -> Any:
         """``block`` with other axes."""
 
     def bytes_of(self, made: Any) -> int:
-        """The memory of what is made of key paths."""
+        """The memory of prepared key paths."""
 
     def packed(self, pieces: Iterable[Any], size: int, total: int, wide: bool) -> Iterator[Any]:
-        """Pieces of numbers in blocks of ``size``, the last may be smaller; ``wide``: in float64 if it can be."""
+        """Pieces of numbers in blocks of ``size``, the last may be smaller; ``wide``: in float64 if possible."""
 
     def lengths(self, block: Any) -> Any:
-        """The Frobenius norms of matrices, whatever the size of the numbers."""
+        """The Frobenius norms of matrices, without overflow or underflow."""
 
     def lengths_of_pairs(self, mask: Any) -> Meeting:
-        """The norms of scores, of all entries (None) or of those where the mask is one."""
+        """The norms of scores, over all entries (None) or over those where the mask is one."""
 
     def entries_of_pairs(self) -> Meeting:
-        """The entries of scores of one query and one key position."""
+        """The entries of scores for one query and one key position."""
 
     def scores_of_pairs(self, room: Room) -> Meeting:
-        """Scores themselves, of one query path and many key paths, and whether they are sure to be finite."""
+        """Scores themselves, for one query path and many key paths, and whether they are known to be finite."""
 
 
 class Engine(Protocol):
-    """Values of an expansion's terms, by its paths: what everything that is asked of terms is written against."""
+    """Values of an expansion's terms, by its paths: the interface for every operation on terms."""
 
     expansion: Expansion
     batch: tuple[int, ...]
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """How its arrays are computed with."""
+        """The arithmetic of its arrays."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a term's value."""
 
     def paths(self, side: int, row: int | None = None) -> Side:
-        """The paths of a side; ``row``: their values at one position alone."""
+        """The paths of a side; ``row``: only their values at that position."""
 
     def turned(self, rows: Any, row: int | None = None) -> Any:
-        """Queries or keys as they meet; ``row``: those of one position."""
+        """Queries or keys as they meet; ``row``: only those of that position."""
 
     def scaled(self, rows: Any) -> Any:
-        """Times the score scale, where there is one."""
+        """Times the score scale, if there is one."""
 
     def shorter(self) -> Engine:
-        """Values of the same Frobenius norms, without the vocabulary where that is less."""
+        """Values of the same Frobenius norms, without the vocabulary if that is less work."""
 
     def all_terms(self) -> Any:
-        """The values of all terms as they are made, where that is little work; else None."""
+        """The values of all terms at once, if that is little work; else None."""
 
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
         """What each term adds to an output at a position, or to the difference of two."""
 
     def calm(self) -> AbstractContextManager[Any]:
-        """No warnings: what is not finite is refused."""
+        """A context without warnings: numbers that are not finite raise."""
 
     def mask(self) -> Any:
-        """Of scores: one where a query may attend to a key, else zero; None where it may to all."""
+        """For scores: one where a query may attend to a key, else zero; None if it may attend to all."""
 
     def look(self, what: str, values: Any, first: int) -> None:
-        """ValueError, by the term's name, where something of the terms from ``first`` on is not finite."""
+        """Raise ValueError, naming the term, if a number of the terms from ``first`` on is not finite."""
 
     def quiet(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        """Without warnings where what is not finite is refused by name."""
+        """A context without warnings, because numbers that are not finite raise, naming the term."""
 
 
 def gathered(pieces: Iterable[Any], size: int, joined: Callable[[Sequence[Any]], Any]) -> Iterator[Any]:
-    """Arrays put together, or cut, along their first axis to ``size`` each; the last may be smaller."""
+    """Arrays concatenated or cut along their first axis to ``size`` each; the last may be smaller."""
     held: list[Any] = []
     count = 0
     for piece in pieces:

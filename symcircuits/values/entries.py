@@ -10,9 +10,10 @@ __all__ = ["contributions", "entries"]
 
 
 def contributions(values: Engine, by: Measure) -> Ranges:
-    """What each term adds to a logit, or to a difference of two, ``[terms, ...]``; on a run by endings of paths.
+    """What each term adds to a logit, or to a difference of two, ``[terms, ...]``; for a run by endings of paths.
 
-    How: :mod:`symcircuits.values.endings`. In arrays of other libraries one row of the unembedding reads one position.
+    Method: :mod:`symcircuits.values.endings`. For arrays of other libraries one row of the unembedding reads one
+    position.
     """
     assert by.position is not None
     return values.contributions(by.position, by.chosen)
@@ -21,7 +22,7 @@ def contributions(values: Engine, by: Measure) -> Ranges:
 def entries(values: Engine, by: Measure) -> Ranges:
     """One entry of each score term, ``s <q_p, k_r>``, ``[terms, ...]``; before the mask.
 
-    On a run one product ``[queries, d_head] [d_head, keys]`` for many query paths. Source: own derivation.
+    For a run, one product ``[queries, d_head] [d_head, keys]`` for many query paths. Source: own derivation.
     """
     found = values.all_terms()
     if found is not None:

@@ -1,8 +1,8 @@
 """Values of terms on a run: streamed by the head-space tree, summed by the walk, never by a list.
 
-``evaluate(expansion, run)`` iterates over one array a term; its sums (total, by order, by composition, by any
-selection) come from the walk in the algebra of marked matrices, at any depth. ``closure`` sets the sum against
-what the model itself computed, with the bound that rounding allows.
+``evaluate(expansion, run)`` iterates over one array per term; its sums (total, by order, by composition, by any
+selection) come from the walk in the algebra of marked matrices, at any depth. ``closure`` compares the sum with
+what the model itself computed, within the bound for rounding.
 """
 
 from __future__ import annotations
@@ -73,27 +73,27 @@ class _Stream(NamedTuple):
     value: dict[Mark, Any]
 
 
-# Of each run, by how far orders are counted, and whether sources have bits.
+# By run: by how far orders are counted, and whether sources have bits.
 _STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], list[_Stream]]] = WeakKeyDictionary()
-_STREAM_BYTES = 2**26  # of what is kept of these; one always is
-# Of each run, arrays of its small layers, by their heads.
+_STREAM_BYTES = 2**26  # of these are cached, and always one
+# By run: arrays of its small layers, by their heads.
 _LAYERS: WeakKeyDictionary[Run, dict[tuple[Head, ...], LayerArrays]] = WeakKeyDictionary()
-# Of each run, how all paths of the sides of a target are made, and what the layers of the stream give of them.
+# By run: the plans for all paths of the sides of a target, with the results of the layers of the stream.
 _PLANS: WeakKeyDictionary[Run, dict[str, tuple[tuple[Plan, ...], dict[int, Array]]]] = WeakKeyDictionary()
-_PLAN_BYTES = 2**20  # of those that are kept
-_AT_ONCE = 2**12  # numbers of all terms that are made at once
-_COMPARED = 2**17  # entries that are compared at a time
-LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
+_PLAN_BYTES = 2**20  # of these are cached
+_AT_ONCE = 2**12  # numbers of all terms, up to which they are computed at once
+_COMPARED = 2**17  # entries compared at a time
+LISTED = 2000  # number of terms up to which a closure adds them one by one; beyond, it adds the walk's sums by type
 
 
 @final
 class Values(Sums[Array], Shown):
-    """The values of an expansion's terms on a run; iterate for one array a term, in order.
+    """The values of an expansion's terms on a run; iteration gives one array per term, in order.
 
     Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and
     ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading. Single
-    values are given as they are, also where they leave the range of their type; sums are not.
-    ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.values.unembedding`).
+    values are returned unchecked, also if they leave the range of their type; sums are checked.
+    ``instead``: matrices that replace the run's, by argument name (see :mod:`symcircuits.values.unembedding`).
     ``apart``: sums go through the heads of a layer one after the other, not through all at once.
     """
 
@@ -102,7 +102,7 @@ class Values(Sums[Array], Shown):
     ) -> None:
         self.expansion, self.run, self.instead, self.apart = expansion, run, instead, apart
         self.batch = run.tokens.shape[:-1]
-        self._streams: dict[int, Array] = {}  # of small models, what all paths write before they are read
+        self._streams: dict[int, Array] = {}  # for small models, the output of all paths before the readout
 
     def __len__(self) -> int:
         return len(self.expansion)
@@ -116,7 +116,7 @@ class Values(Sums[Array], Shown):
 
     @cached_property
     def matrices(self) -> Matrices:  # type: ignore[override]
-        """The run's, and those that stand in for some."""
+        """The run's arrays, with replacements."""
         known, instead = {"embed": self.run.arrays["X0"]}, {**self.instead}
         factors: Any = ChainMap(instead, RunFactors(self.run)) if instead else RunFactors(self.run)  # type: ignore[arg-type]
         return (Matrices if self.apart else RunMatrices)(factors, Floats(self.run.dtype), known)
@@ -129,20 +129,20 @@ class Values(Sums[Array], Shown):
         return SiblingPaths(self.expansion.sides[side], self.matrices, self.batch, n, span=span, kept=kept)
 
     def paths(self, side: int, row: int | None = None) -> SiblingSide:
-        """The paths of a side in pieces; ``row``: their values at one position alone."""
+        """The paths of a side in pieces; ``row``: only their values at that position."""
         plans = None if self.expansion.clauses else self._plans()
         plan = None if plans is None else plans[side]._replace(scale=None)
         return SiblingSide(self.fans(side), row, order_of(self.expansion, side), plan, self._streams)
 
     @cached_property
     def arithmetic(self) -> RunArithmetic:
-        """That of NumPy."""
+        """The arithmetic of NumPy."""
         head = self.expansion.readout.head
         d_head = 0 if head is None else self.run.arrays[f"W_Q_{head}"].shape[0]
         return RunArithmetic(self.shape, self.run.dtype, d_head)
 
     def shorter(self) -> Values:
-        """Values of the same norms, without the vocabulary where that is less."""
+        """Values of the same norms, without the vocabulary if that is less work."""
         small = compact(self, [])
         return self if small is None else Values(self.expansion, self.run, {**self.instead, **small.matrices})
 
@@ -164,9 +164,9 @@ class Values(Sums[Array], Shown):
         return numbers
 
     def all_terms(self) -> MadeTerms | None:
-        """The values of all terms of a small model; None where they are many. Called where warnings are off.
+        """The values of all terms of a small model; None if they are many. Called with warnings off.
 
-        There the calls by which terms are met in pieces take longer than their numbers do.
+        For few terms the calls for pieces would take longer than the numbers.
         """
         if self.expansion.clauses or (plans := self._plans()) is None:
             return None
@@ -183,7 +183,7 @@ class Values(Sums[Array], Shown):
         return MadeTerms(pairs.reshape(-1, *pairs.shape[2:]), second.pairs)
 
     def _plans(self) -> tuple[Plan, ...] | None:
-        """How all paths of each side are made: of small models kept with the run, unless matrices stand in for some."""
+        """The plans for all paths of each side: cached with the run for small models, unless matrices are replaced."""
         kept = {} if self.instead else _PLANS.setdefault(self.run, {})
         found = kept.get(self.expansion.target)
         if found is not None:
@@ -206,20 +206,20 @@ class Values(Sums[Array], Shown):
         return made
 
     def mask(self) -> Array | None:
-        """Where a query may attend to a key; None where it may to all."""
+        """Where a query may attend to a key; None if it may attend to all."""
         head = self.expansion.readout.head
         mask = np.asarray(self.run.masks[f"L{head.layer}"], np.float64) if head is not None else None
         return None if mask is None or (mask != 0).all() else mask
 
     def look(self, what: str, values: Array, first: int) -> None:
-        """ValueError, by the term's name, where something of the terms from ``first`` on is not finite."""
+        """Raise ValueError, naming the term, if a number of the terms from ``first`` on is not finite."""
         good = np.isfinite(values)
         if np.count_nonzero(good) < good.size:
             number = first + int(np.argmin(good.reshape(len(good), -1).all(1)))
             raise not_finite(self.expansion, what, number, self.run.dtype, remedy(self.run.dtype))
 
     def quiet(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        """Without warnings: what is not finite is refused by name."""
+        """A context without warnings: numbers that are not finite raise, naming the term."""
         return quiet(pieces)
 
     def spread(self, value: Array) -> Array:
@@ -230,17 +230,17 @@ class Values(Sums[Array], Shown):
     def loss_by_order(
         self, queries: Sequence[int] | None = None, unit: Unit = "nats", composition: str = "V"
     ) -> LossByOrder:
-        """What the logits say of the next token when they are cut off after orders 0, 1, 2, ..., patterns held fixed.
+        """The loss when the logits are cut off after orders 0, 1, 2, ..., with patterns held fixed.
 
         ``loss_k = mean over queries of -log softmax(sum of the terms of up to k heads)[next token]``, in nats;
         ``unit="probability"``: the probability itself; ``"centred logit"``: the logit of the next token less the mean
-        of all, which is that with ``W_U`` centred, and of which orders add up. ``queries``: positions that count
-        (default: all but the last, whose next token is not known). A batch is so many prompts: a mean and its spread. A
-        soft cap acts on each sum. Adding one vector to every row of W_U changes nothing. ``composition="K"`` (or
-        ``"Q"``) cuts off patterns in place of logits: every head's scores keep the terms with up to k heads on their
-        key (query) side, all patterns are made from these at once, and values go through them whole. Raises ValueError
-        on a selection, on another target than the logits and on queries without a next token. Source: paper, "Term
-        Importance Analysis".
+        of all, which equals that with ``W_U`` centred, and is additive over orders. ``queries``: positions that count
+        (default: all but the last, whose next token is unknown). A batch is a set of prompts: a mean and its spread. A
+        soft cap acts on each sum. Adding one vector to every row of W_U has no effect. ``composition="K"`` (or
+        ``"Q"``) cuts off patterns instead of logits: every head's scores keep the terms with up to k heads on their
+        key (query) side, all patterns are computed from these at once, and values go through them whole. Raises
+        ValueError on a selection, on a target other than the logits and on queries without a next token. Source: paper,
+        "Term Importance Analysis".
 
         >>> import symcircuits as sc
         >>> from symcircuits.zoo import path
@@ -252,12 +252,12 @@ class Values(Sums[Array], Shown):
         return higher(None, "Values.loss_by_order")(self, queries, unit, composition)  # type: ignore[no-any-return]
 
     def loss_effects(self, by: str = "head", queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossEffects:
-        """What the terms of each layer, head, pair of heads, or each term change in the loss, patterns held fixed.
+        """The change of the loss by the terms of each layer, head, pair of heads, or by each term, patterns held fixed.
 
-        ``by``: ``"layer"``, ``"head"``, ``"pair"`` (terms through both) or ``"term"``; of a selection its terms alone
-        count, e.g. of ``sc.logits(model).order(1)``. Each part is added to the terms without a head (``alone``), and
-        taken from all terms (``last``): the two differ where parts overlap. ``queries`` and ``unit`` as in
-        :meth:`loss_by_order`; so are the errors. Source: paper, "Term Importance Analysis".
+        ``by``: ``"layer"``, ``"head"``, ``"pair"`` (terms through both) or ``"term"``; for a selection only its terms
+        count, e.g. ``sc.logits(model).order(1)``. Each part is added to the terms without a head (``alone``), and
+        removed from all terms (``last``): the two differ if parts overlap. ``queries``, ``unit`` and errors are as in
+        :meth:`loss_by_order`. Source: paper, "Term Importance Analysis".
 
         >>> import symcircuits as sc
         >>> run = sc.random_model(sc.attention_only((2, 1)), seed=1).run([1, 2, 3])
@@ -271,8 +271,8 @@ class Values(Sums[Array], Shown):
         """A term as selection times transport: where it looks, and what it carries from there to every output.
 
         ``term = S T``; ``S [..., n, n]`` is the product of its patterns (and of the ``D`` of norms), ``T [..., n,
-        width]`` the rest, a row for each source token. ``found.at(query, key)`` is what one token does to all outputs,
-        ``found.by_source(query)`` all of them. Raises ValueError on a score term and on what is not a term of this
+        width]`` the rest, one row per source token. ``found.at(query, key)`` is the effect of one token on all outputs,
+        ``found.by_source(query)`` that of all of them. Raises ValueError on a score term and on a term of another
         expansion. Source: paper, "Path Expansion".
 
         >>> import symcircuits as sc
@@ -286,14 +286,15 @@ class Values(Sums[Array], Shown):
         return higher(None, "Values.transport")(self, term)  # type: ignore[no-any-return]
 
     def weighted_pattern(self, head: str | tuple[int, int], by: str = "effect", of: Measure | None = None) -> Array:
-        """A head's pattern, each entry weighted by what it carries: ``[..., n, n]``, rows are queries.
+        """A head's pattern, each entry weighted by the size of what it carries: ``[..., n, n]``, rows are queries.
 
-        ``by="value"``: ``A_ij |v_j|`` (the length of the value vector), ``"output"``: ``A_ij |W_O v_j|``; both stay
-        the same only under some of the changes of weights that leave the model as it is (see
+        ``by="value"``: ``A_ij |v_j|`` (the length of the value vector), ``"output"``: ``A_ij |W_O v_j|``; both depend
+        on how the weights of the same model are written (see
         ``symcircuits.circuits.transport.NOT_INVARIANT``). ``"effect"``: ``A_ij`` times what ``W_O v_j`` adds directly
-        to the logit that ``of`` chooses, less the mean over all outputs, or to the difference of two; that stays.
-        ``of``: :func:`~symcircuits.logit` (default: the model's first choice at the last position; of a batch it needs
-        a row for that). Norms before the readout are held fixed. Raises ValueError on a head or an output that does
+        to the logit chosen by ``of``, less the mean over all outputs, or to the difference of two; it does not depend
+        on that.
+        ``of``: :func:`~symcircuits.logit` (default: the model's first choice at the last position; for a batch it needs
+        a row). Norms before the readout are held fixed. Raises ValueError on a head or an output that does
         not exist. Source: paper, "Analyzing a Two-Layer Model" (value-weighted patterns).
 
         >>> import symcircuits as sc
@@ -306,10 +307,10 @@ class Values(Sums[Array], Shown):
 
     # --------------------------------------------------------------------------------- sums, by the walk
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
-        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all).
+        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: no limit).
 
-        The stream that all scores of a run read is walked once: what the last side saw of it, if its sources had the
-        same bits, is kept with the run, unless other matrices stand in for those of the run.
+        The stream that all scores of a run read is walked once: the part walked for the last side, if its sources had
+        the same bits, is cached with the run, unless matrices are replaced.
         """
         algebra, program = paths.algebra(self.matrices, most), paths.program
         head = self.expansion.readout.head
@@ -324,12 +325,12 @@ class Values(Sums[Array], Shown):
         value = walk_marked(program[len(seen.bits) : length], algebra, seen.value or None)
         if len(seen.bits) < length:
             size = sum(np.asarray(part).nbytes for part in value.values())
-            known[: max(0, len(known) + 1 - _STREAM_BYTES // max(1, size))] = []  # the oldest are let go
+            known[: max(0, len(known) + 1 - _STREAM_BYTES // max(1, size))] = []  # the oldest are dropped
             known.append(_Stream(start, bits, value))
         return walk_marked(program[length:], algebra, value)
 
     def total(self) -> Array:
-        """The sum of all terms; where it is not finite, once more with heads that may cancel one after the other."""
+        """The sum of all terms; if it is not finite, computed again with heads that may cancel one after the other."""
         try:
             return super().total()
         except ValueError:
@@ -338,11 +339,11 @@ class Values(Sums[Array], Shown):
             return Values(self.expansion, self.run, self.instead, apart=True).total()
 
     def calm(self) -> AbstractContextManager[Any]:
-        """No warnings: what is not finite is refused."""
+        """A context without warnings: numbers that are not finite raise."""
         return np.errstate(over="ignore", invalid="ignore")
 
     def seen(self, value: Array, what: Any) -> Array:
-        """A sum, all of whose numbers are finite; else ValueError, naming the first term that is not."""
+        """A sum with finite numbers; otherwise raises ValueError, naming the first term that is not finite."""
         return finite(self, f"the sum of {what}", value)
 
     @cached_property
@@ -350,7 +351,7 @@ class Values(Sums[Array], Shown):
         """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
         n, target = np.shape(self.run.tokens)[-1], self.expansion.target
         width = self.run.model.d_model if target == "stream" else n
-        if target == "logits":  # of what stands in for W_U, where something does
+        if target == "logits":  # the width of the replacement of W_U, if there is one
             width = len(self.instead["W_U"] if "W_U" in self.instead else self.run.arrays["W_U"])
         elif target.startswith("readout:"):
             width = reference(target, self.run).shape[-1]
@@ -369,9 +370,9 @@ def evaluate(expansion: Expansion, run: Tensors) -> TensorValues: ...
 def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | UnfrozenValues | TensorValues:
     """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
 
-    ``run``: a run, or :class:`~symcircuits.Tensors`, arrays of PyTorch, JAX or CuPy, in which the values then are. Of
-    an ``expansion.unfrozen()`` too (``.by_degree()`` gives its sums by degree), on a run. Raises
-    ValueError when the expansion belongs to another architecture than the run's model.
+    ``run``: a run, or :class:`~symcircuits.Tensors` (arrays of PyTorch, JAX or CuPy, and so are the values). Also
+    accepts an ``expansion.unfrozen()`` (``.by_degree()`` gives its sums by degree), on a run. Raises
+    ValueError if the expansion belongs to another architecture than the run's model.
 
     >>> import symcircuits as sc
     >>> arch = sc.attention_only((2, 2))
@@ -398,13 +399,13 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | Un
 # ---------------------------------------------------------------------------------------------- closure
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """|sum of terms - model| against the bound that rounding allows, at the entry with the largest ratio.
+    """|sum of terms - model| compared with the bound for rounding, at the entry with the largest ratio.
 
     ``bound = 16 u (sum of |summands| + f)``, u the unit roundoff; f is ``|x_i||w_u|`` for logits,
     ``scale |q_i||k_j|`` for scores (see :func:`rounding_scale` for a small d_head), ``|x_i|`` for the stream. The
-    constant is empirical, not proved. Where the bound is not 0 it is at least the smallest normal number of the type,
-    below which numbers have fewer digits. ``of`` says what of the model is compared where it is not what the model
-    gives: ``pre-cap`` (before a soft cap) or ``before the addend`` (of ALiBi).
+    constant is empirical, not proved. A bound other than 0 is at least the smallest normal number of the type,
+    below which numbers have fewer digits. ``of`` says which value of the model is compared if it is not its output:
+    ``pre-cap`` (before a soft cap) or ``before the addend`` (of ALiBi).
     """
 
     target: str
@@ -419,7 +420,7 @@ class Closure:
 def reference(target: str, run: Run) -> Array:
     """What the model itself computed for a target: logits, the stream, or a head's masked scores.
 
-    Of a model with soft caps or ALiBi it is what these are applied to.
+    For a model with soft caps or ALiBi, the value before these.
     """
     if target == "logits":
         logits = run.products.get("logits") if run.products else run.logits
@@ -444,16 +445,16 @@ def _compared(target: str, run: Run) -> str:
 def compare(
     target: str, run: Run, summands: Iterable[Array], listed: bool, fused: bool = False, scale: Array | None = None
 ) -> Closure:
-    """Add the summands pairwise and set the sum against the model's own value, entry by entry.
+    """Add the summands pairwise and compare the sum with the model's own value, entry by entry.
 
-    ``fused``: see :func:`rounding_scale`; ``scale``: what that gives, where it is known. Nothing is taken on trust: no
-    summand at all, an entry that is not a finite number and a bound that is not a number fail.
+    ``fused``: see :func:`rounding_scale`; ``scale``: its result, if known. Nothing is assumed: no
+    summands, an entry that is not a finite number and a bound that is not a number all fail.
     """
     model, of = np.asarray(reference(target, run)), _compared(target, run)
     each = max(1, _COMPARED // max(1, model.shape[-1])) if model.ndim == 2 else max(1, model.shape[-2])
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # what is not finite fails below
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # numbers that are not finite fail below
         allowed = _spread(_allowed(target, run), model.shape)
-        blocks = []  # so few rows that what is made of them stays in the cache, up to the last column that is compared
+        blocks = []  # few enough rows to stay in the cache, up to the last column compared
         for at in range(0, model.shape[-2], each):
             rows = (..., slice(at, at + each), slice(None))
             blocks.append((*rows[:2], slice(0, last_seen(allowed[rows]))))
@@ -479,12 +480,12 @@ def compare(
 
 
 def last_seen(allowed: npt.NDArray[np.bool_]) -> int:
-    """The number of columns up to the last that any row of ``[..., rows, n]`` has, one at least."""
+    """The number of columns up to the last one used by a row of ``[..., rows, n]``, at least one."""
     return int(np.max(np.nonzero(allowed.any(axis=tuple(range(allowed.ndim - 1))))[0], initial=0)) + 1
 
 
 class _Worst(NamedTuple):
-    """Of some entries that are compared: the largest ratio of error and bound, those two, whether all pass."""
+    """For some compared entries: the largest ratio of error and bound, those two, whether all pass."""
 
     entries: int
     ratio: float
@@ -494,7 +495,7 @@ class _Worst(NamedTuple):
 
 
 def _worst(off: Array, size: Array, allowed: Array, dtype: np.dtype[Any]) -> _Worst:
-    """How far sums are off, beside the size of what was rounded, where they are compared."""
+    """The errors of sums, and the size of what was rounded, at the compared entries."""
     bound = 16 * (np.finfo(dtype).eps / 2) * size
     bound = np.where(bound > 0, np.maximum(bound, np.finfo(dtype).tiny), bound)
     error, bound = np.abs(off)[allowed], np.broadcast_to(bound, off.shape)[allowed]
@@ -514,12 +515,12 @@ def _chosen(found: Array, position: int, chosen: list[int]) -> Array:
 
 
 def _spread(array: Array, shape: tuple[int, ...]) -> Array:
-    """An array of that shape, which it mostly has."""
+    """An array reshaped to that shape, if it does not have it already."""
     return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _allowed(target: str, run: Run) -> Array:
-    """The entries that are compared: all, but of scores only those that the mask leaves."""
+    """The compared entries: all; for scores those that the mask leaves."""
     if not target.startswith("scores"):
         return np.ones((1, 1), bool)
     return run.masks[f"L{run.model.architecture.head(target.partition(':')[2]).layer}"]
@@ -531,12 +532,12 @@ def closure(
 ) -> Closure:  # fmt: skip
     """Whether the terms of a whole expansion add up to what the model computed, within rounding.
 
-    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums are added, split no further than types of
-    composition are. Terms may cancel in these sums, and then have more to round than the sums show: where they do not
-    close, and there are no more than ``LISTED`` terms, the bound is that of the terms all the same, so that who lists
-    none finds what who does. ``summed`` (the sums by type of composition) and ``scale`` (:func:`rounding_scale`) need
-    not be made again where they are known. Raises ValueError where terms, or the bound, leave the range of floating
-    point: that does not decide about the expansion.
+    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums are added, split by type of
+    composition. Terms may cancel in these sums, whose sizes then hide some of the rounding: if they do not
+    close, and there are no more than ``LISTED`` terms, the bound is still that of the terms, so the result does not
+    depend on ``listed``. ``summed`` (the sums by type of composition) and ``scale`` (:func:`rounding_scale`) may be
+    passed if they are known. Raises ValueError if terms, or the bound, leave the range of floating
+    point: that decides nothing about the expansion.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -553,5 +554,5 @@ def closure(
     model = np.asarray(reference(expansion.target, run))
     known = np.isfinite([found.error, found.bound]).all()
     if not known and np.isfinite(model[_spread(_allowed(expansion.target, run), model.shape)]).all():
-        finite(values, "the bound of the sum of all terms", np.asarray(np.inf))  # names a term that is not, either
+        finite(values, "the bound of the sum of all terms", np.asarray(np.inf))  # names a term that is not finite
     return found

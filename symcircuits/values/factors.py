@@ -1,4 +1,4 @@
-"""A run's arrays as the walk multiplies with them, the heads of a layer at once."""
+"""A run's arrays in the form that the walk multiplies, with the heads of a layer at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from symcircuits.model import Run
 __all__ = ["RunFactors", "RunMatrices"]
 
 Array = npt.NDArray[Any]
-ADDED = 2048  # numbers that one product adds up: BLAS may add them one after the other; parts are added in pairs
+ADDED = 2048  # summands of one product: BLAS may add them in order, so larger sums are split and added in pairs
 
 
 class RunFactors(Mapping[str, Any]):
-    """A run's arrays as products need them: biases as columns, the matrices of norms not written out."""
+    """A run's arrays in the form that products need: biases as columns, structured matrices for norms."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -29,7 +29,7 @@ class RunFactors(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         glyph, _, label = name.partition("_")
-        if glyph not in ("D", "C", "gain"):  # the run says what is kept of these
+        if glyph not in ("D", "C", "gain"):  # the run determines what is cached of these
             array = self._run.arrays[name]
             return array[:, None] if array.ndim == 1 else array
         if name not in self._made:
@@ -50,14 +50,14 @@ class RunFactors(Mapping[str, Any]):
 
 @final
 class RunMatrices(Matrices):
-    """Matrices of floating-point numbers: what heads of a layer give together is one product for all of them."""
+    """Matrices of floating-point numbers: the joint output of heads of a layer is one product for all of them."""
 
     __slots__ = ()
 
     def together(self, branches: Sequence[Branch], values: Sequence[Array]) -> list[Array]:
         """For each value the sum over the heads: ``[A^1 Y W_V^1T, A^2 Y W_V^2T, ...] [W_O^1, W_O^2, ...]^T``.
 
-        Values of one shape go through together. ``Y`` is what comes out of the norm, once for all heads.
+        Values of one shape go through together. ``Y`` is the output of the norm, computed once for all heads.
         """
         first = branches[0]
         if first.head is None or len({(b.left[1:], b.right[:-2], b.scales) for b in branches}) > 1:
@@ -67,7 +67,7 @@ class RunMatrices(Matrices):
         found: dict[int, Array] = {}
         for shape in dict.fromkeys(value.shape for value in values):
             places = [i for i, value in enumerate(values) if value.shape == shape]
-            rows = (1,) * (patterns[0].ndim - len(shape))  # of a batch, whose rows are alike so far
+            rows = (1,) * (patterns[0].ndim - len(shape))  # for a batch whose rows are still equal
             stack = np.stack([values[i].reshape(*rows, *shape) for i in places])
             inside = _product(self.chain(first.right[:-2], stack), into)
             for factor in reversed(first.left[1:]):
@@ -81,7 +81,7 @@ class RunMatrices(Matrices):
 
 
 def _chosen(branch: Branch) -> tuple[Factor, Factor, Factor]:
-    """The pattern of a head, and what leads into its value space and out of it."""
+    """The pattern of a head, and its maps into and out of its value space."""
     return branch.left[0], branch.right[-2], branch.right[-1]
 
 

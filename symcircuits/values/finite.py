@@ -1,4 +1,4 @@
-"""Terms and sums of terms that are not finite numbers: refused, naming the first term that is not."""
+"""Terms and sums that are not finite numbers: errors that name the first such term."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["finite", "not_finite", "quiet", "remedy", "too_large"]
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
-LOOKED = 2000  # terms that are looked at to name the first that is not a number
+LOOKED = 2000  # terms checked to name the first that is not finite
 
 
 def remedy(dtype: Any) -> str:
-    """What may be done where numbers leave the range of a type on the way.
+    """What to do if intermediate numbers leave the range of a type.
 
     >>> remedy("float32"), remedy("float64")
     ('run in float64, or scale the weights', 'scale the weights')
@@ -29,27 +29,27 @@ def remedy(dtype: Any) -> str:
 
 
 def not_finite(expansion: Expansion, what: str, number: int, of: Any, remedy: str) -> ValueError:
-    """That something of a term is not finite in the type ``of``, by the term's number and name."""
+    """The error for a term that is not finite in the type ``of``, by its number and name."""
     return ValueError(
-        f"{what} of term {number} ({expansion[number].label}) is not finite: numbers leave the range of {of} on the "
-        f"way; {remedy}"
+        f"{what} of term {number} ({expansion[number].label}) is not finite: numbers leave the range of {of} during "
+        f"the computation; {remedy}"
     )
 
 
 def too_large(target: str, run: Run) -> str:
-    """That terms of a target, or the bound of their sum, are not finite numbers, and what may be done."""
+    """The message that terms of a target, or the bound of their sum, are not finite, and what to do."""
     whose = "of weights, readouts and sources" if run.model.architecture.attachments else "of the weights"
     more = "; try dtype float64" if run.dtype == np.float32 else ""
     return (
-        f"the terms of {target.replace(':', ' ')}, or the bound of their sum, leave the range of {run.dtype}, so that "
-        f"nothing can be said of them: numbers {whose} are too large{more}"
+        f"the terms of {target.replace(':', ' ')}, or the bound of their sum, leave the range of {run.dtype}, so "
+        f"they cannot be checked: numbers {whose} are too large{more}"
     )
 
 
 def quiet(pieces: Iterator[T]) -> Iterator[T]:
-    """Without warnings: what is not finite is refused by name, or given as it is.
+    """A context without warnings: numbers that are not finite raise, or are returned unchecked.
 
-    A product of finite matrices may warn of invalid values all the same: kernels of BLAS compute beside the matrix.
+    Even a product of finite matrices may warn of invalid values: kernels of BLAS compute beyond the matrix.
     """
     while True:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -60,7 +60,7 @@ def quiet(pieces: Iterator[T]) -> Iterator[T]:
 
 
 def finite(values: Any, what: str, value: Array) -> Array:
-    """The value, a sum of terms of ``values``; ValueError where a number of it is none: of what, and which term is."""
+    """A sum of terms of ``values``; ValueError if a number in it is not finite, naming the sum and a term."""
     if np.isfinite(value).all():
         return value
     terms, named = getattr(values, "expansion", None) or values.terms, ""

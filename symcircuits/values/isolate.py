@@ -18,14 +18,14 @@ MAX_RUNS = 4096  # a path through twelve heads
 
 
 def isolate(run: Run, term: Term, *, max_runs: int = MAX_RUNS) -> npt.NDArray[Any]:
-    """A term of a run, by running its frozen model with only some heads and one source kept, and by nothing else.
+    """A term of a run, computed only by running its frozen model with some heads and one source kept.
 
-    ``term_p = sum over subsets S of the heads of p of (-1)^|p without S| X(the heads of S and the source of p alone)``,
-    with patterns, norms and MLP outputs held at those of the run; of scores so on each side. It is the array that
+    ``term_p = sum over subsets S of the heads of p of (-1)^|p without S| X(only the heads of S and the source of p)``,
+    with patterns, norms and MLP outputs held at those of the run; for scores on each side. It is the array that
     ``evaluate`` gives for the term, ``[..., n, d_vocab_out]``, ``[..., n, d_model]`` or ``[..., n, n]``, up to rounding
-    of runs that may be larger than the term. The two share the run's arrays, and the names in ``term.sources`` and
+    in runs that may be larger than the term. The two share the run's arrays, and the names in ``term.sources`` and
     ``term.heads``; no product is formed from the term's word. Raises ValueError on a term of another architecture and
-    where more than ``max_runs`` runs are needed (``2^heads`` on each side), TypeError on what is not a run or a term.
+    if more than ``max_runs`` runs are needed (``2^heads`` on each side), TypeError if it is not a run or a term.
     Source: own derivation (Moebius inversion).
 
     >>> import symcircuits as sc
@@ -46,7 +46,7 @@ def isolate(run: Run, term: Term, *, max_runs: int = MAX_RUNS) -> npt.NDArray[An
         )
     if needed > most:
         raise ValueError(
-            f"{term.label} takes {amount(needed, 'run')} of the frozen model, 2^heads on each side; "
+            f"{term.label} needs {amount(needed, 'run')} of the frozen model, 2^heads on each side; "
             f"{argument('max_runs')} is {most:,}"
         )
     alone = Alone(architecture, matrices_of(run), Floats(run.dtype))

@@ -1,6 +1,6 @@
-"""What terms are measured by: their norm, their part in a logit or a difference of two, their part in one score.
+"""Measures of terms: their norm, their part in a logit or a difference of two, their part in one score.
 
-:func:`norm`, :func:`logit` and :func:`score_entry` say what is asked for; what they leave open (the last position, the
+:func:`norm`, :func:`logit` and :func:`score_entry` make them; what they leave open (the last position, the
 model's first choice of a token) is filled in by :meth:`Measure.on`, for an expansion and a run.
 """
 
@@ -40,9 +40,9 @@ MEAN: Literal["mean"] = "mean"
 
 
 class Kind(NamedTuple):
-    """What a kind of measure is: the targets that have it, how it is written and said, and what of a term it reads.
+    """A kind of measure: the targets that have it, how it is written and described, and what it reads of a term.
 
-    ``reads``: ``token`` (one or two, at a position) or ``key`` (one, of a query), numbers with a sign; empty: sizes.
+    ``reads``: ``token`` (one or two, at a position) or ``key`` (one, of a query), signed numbers; empty: sizes.
     """
 
     targets: tuple[str, ...]
@@ -51,7 +51,7 @@ class Kind(NamedTuple):
     reads: str = ""
 
 
-# A new kind is a row here, and a row in values/measured.py, which says how it is computed.
+# A new kind is a row here, and a row in values/measured.py, which computes it.
 KINDS: Final = {
     "norm": Kind(("logits", "stream", "readout", "scores"), "sc.norm()", "norm over all positions and outputs"),
     "masked norm": Kind(("scores",), "sc.norm(masked=True)", "norm over the entries that the mask leaves"),
@@ -75,7 +75,7 @@ KINDS: Final = {
 
 
 def kinds_of(target: str) -> list[str]:
-    """By what the terms of a target are measured.
+    """The measures for the terms of a target.
 
     >>> kinds_of("scores:L1H0")
     ['norm', 'masked norm', 'score entry']
@@ -85,10 +85,10 @@ def kinds_of(target: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """What terms are measured by; ``row`` None: each row of a batch by itself, or all rows where one number is asked.
+    """A measure of terms; ``row`` None: each row of a batch by itself, or all rows if one number is wanted.
 
-    ``kind``: one of ``KINDS``. ``position``: of the logit, or the query of a score. What is None and matters is filled
-    in by :meth:`on`.
+    ``kind``: one of ``KINDS``. ``position``: of the logit, or the query of a score. Values that are None but needed are
+    filled in by :meth:`on`.
 
     >>> print(logit(7, against=3, position=2))
     part in logit[7] - logit[3] at position 2
@@ -110,18 +110,18 @@ class Measure:
 
     @property
     def signed(self) -> bool:
-        """Whether terms have a number with a sign, and not only a size."""
+        """Whether terms have a signed number, and not only a size."""
         return bool(KINDS[self.kind].reads)
 
     @property
     def chosen(self) -> list[int]:
-        """The tokens or directions, once they are filled in: none, one or two."""
+        """The tokens or directions, once filled in: none, one or two."""
         return [int(c) for c in (self.token, self.against) if c is not None]
 
     def on(self, expansion: Expansion, run: Run | Tensors, one_row: bool = False) -> Measure:
-        """The same with all that was left open filled in; ValueError on what does not exist.
+        """The same with everything left open filled in; raises ValueError on what does not exist.
 
-        ``one_row``: one number a term is asked for, so that of a batch a logit or a score needs a ``row``.
+        ``one_row``: one number per term is wanted, so for a batch a logit or a score needs a ``row``.
         """
         kind = (
             self.kind.replace("logit", "direction")
@@ -147,26 +147,26 @@ class Measure:
 
     @property
     def _is_given(self) -> bool:
-        """Whether it is of outputs that are said, by Python's whole numbers, so that nothing but sizes decides."""
+        """Whether all its outputs are given as Python integers, so it can be cached by sizes alone."""
         chosen = type(self.token), type(self.against), type(self.position), type(self.row)
         return self.key is None and self.token is not None and {*chosen} <= {int, type(None)}
 
     def placed(self, shape: Sequence[int], one_row: bool = False) -> Measure:
-        """With a row and a position that tokens of this shape have; without a batch axis there is no row."""
+        """With a row and a position that exist for tokens of this shape; without a batch axis there is no row."""
         rows = shape[0] if len(shape) == 2 else None
         row = None if self.row is None else place("row", self.row, 1 if rows is None else rows)
         if one_row and rows is not None and row is None:
-            said = f"the run is a batch of {rows} rows, and one number a term is asked for"
+            said = f"the run is a batch of {rows} rows, and one number per term is needed"
             raise ValueError(f"{argument('row')} is required: {said}")
         position = place("position", -1 if self.position is None else self.position, shape[-1])
         return self._with(row=None if rows is None else row, position=position)
 
     def _with(self, **known: Any) -> Measure:
-        """The same with these filled in; itself where they are."""
+        """The same with these filled in; itself if nothing changes."""
         return self if all(getattr(self, name) is value for name, value in known.items()) else replace(self, **known)
 
     def outputs(self, width: int) -> Measure:
-        """With tokens (or directions) that exist among so many, counted from 0, and differ, of those that are given."""
+        """With tokens (or directions), as far as given, that exist among ``width``, counted from 0, and differ."""
         what = "direction" if "direction" in self.kind else "token"
         token = None if self.token is None else place(what, self.token, width, negative=False)
         if self.against is None or self.against == SECOND:
@@ -176,14 +176,14 @@ class Measure:
         return self._with(token=token, against=against)
 
     def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
-        """With the token, by default the first choice, and the one it is held against."""
+        """With the token, by default the first choice, and the one it is compared with."""
         left_open = ["token"] * (self.token is None) + ["against"] * (self.against == SECOND)
         what, needed = "direction" if "direction" in self.kind else "logit", ""
         if left_open:
             needed = f"{' and '.join(left_open)} {'are' if len(left_open) > 1 else 'is'} required"
         if isinstance(run, Tensors):
             if left_open:
-                raise ValueError(f"{needed} in arrays of other libraries")
+                raise ValueError(f"{needed} for arrays of other libraries")
             reader = expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
             return self.outputs(int(run.arrays[reader].shape[0]))
         values = reference(expansion.target, run)
@@ -191,10 +191,10 @@ class Measure:
         if not left_open:
             return found
         if values.ndim == 3 and self.row is None:
-            raise ValueError(f"{needed} where every row of a batch is asked for, or else a row")
+            raise ValueError(f"{needed} for all rows of a batch; or give a row")
         here = values[self.position] if self.row is None else values[self.row, self.position]
         token, against = found.token, found.against
-        if token is None:  # of directions the one that reads most, whatever the sign
+        if token is None:  # for directions, the one with the largest absolute value
             token = int(np.argmax(np.abs(here) if what == "direction" else here))
         if against == SECOND:
             against = _largest_other(here, token, what)
@@ -202,7 +202,7 @@ class Measure:
 
     # ------------------------------------------------------------------------------ the chosen logit, of values
     def at(self, value: Array) -> tuple[float | None, float | None]:
-        """What it is in an array ``[..., n, width]``: of the first token, and of that less the second (None without).
+        """Its value in an array ``[..., n, width]``: that of the first token, and that less the second (if any).
 
         >>> logit(1, against=0, position=2).at(np.array([[0, 0], [0, 0], [3.0, 5.0]]))
         (5.0, 2.0)
@@ -210,7 +210,7 @@ class Measure:
         return self.of(value[..., self.chosen]) if self.chosen else (None, None)
 
     def of(self, entries: Array) -> tuple[float, float | None]:
-        """The same, from the entries of the chosen tokens alone, ``[..., n, tokens]``."""
+        """The same, from the entries of the chosen tokens only, ``[..., n, tokens]``."""
         here = entries[self.position] if self.row is None else entries[self.row, self.position]
         return float(here[0]), None if self.against is None else float(here[0] - here[1])
 
@@ -221,7 +221,7 @@ class Measure:
         assert head is not None
         if isinstance(run, Tensors) or (self.row is None and np.ndim(run.tokens) == 2):
             if self.key is None:
-                raise ValueError("key is required where every row of a batch is asked for, and in other libraries")
+                raise ValueError("key is required for all rows of a batch, and for arrays of other libraries")
             return replace(self, key=place("key", self.key, n))
         pattern = run.patterns[str(head)]
         pattern = pattern[self.position] if self.row is None else pattern[self.row, self.position]
@@ -229,7 +229,7 @@ class Measure:
         return replace(self, key=seen)
 
     def _check_seen(self, expansion: Expansion, run: Run) -> None:
-        """ValueError where the mask leaves no score."""
+        """Raise ValueError if the mask leaves no score."""
         head = expansion.readout.head
         assert head is not None
         mask = np.broadcast_to(run.masks[f"L{head.layer}"], run.patterns[str(head)].shape)
@@ -239,27 +239,27 @@ class Measure:
 
 @lru_cache(maxsize=64)
 def _placed(by: Measure, shape: tuple[int, ...], one_row: bool, width: int) -> Measure:
-    """Of given outputs, for tokens of a shape and so many outputs: made once."""
+    """For given outputs, a shape of tokens and a number of outputs: computed once."""
     return by.placed(shape, one_row).outputs(width)
 
 
 def resolved(values: Any, by: Measure | None) -> Measure:
-    """What one number of each term of some values is, filled in; ``by`` None: the norm. TypeError on anything else."""
+    """The measure that gives one number per term, filled in; ``by`` None: the norm. TypeError on anything else."""
     by = norm() if by is None else by
     if not isinstance(by, Measure):
-        raise TypeError(f"by is a measure (sc.norm(), sc.logit(...), sc.score_entry(...)), not {brief(by)}")
+        raise TypeError(f"by must be a measure (sc.norm(), sc.logit(...), sc.score_entry(...)), not {brief(by)}")
     return by.on(values.expansion, values.run, one_row=True)
 
 
 def check_two(what: str, one: int | None, other: int | None) -> None:
-    """ValueError where the two tokens (or directions) of a difference are the same; None: none is given."""
+    """Raise ValueError if the two tokens (or directions) of a difference are the same; None: not given."""
     if one is not None and one == other:
         of = "the logit of token" if what == "token" else what
         raise ValueError(f"the difference of {of} {one} with itself is 0; choose two {what}s")
 
 
 def _largest_other(here: Array, first: int, what: str) -> int:
-    """The number of the largest value beside that of a given number."""
+    """The index of the largest value other than a given one."""
     if len(here) < 2:
         raise ValueError(f"a difference needs two: the model has one {what.replace('logit', 'output token')}")
     values = np.array(here, np.float64)
@@ -268,7 +268,7 @@ def _largest_other(here: Array, first: int, what: str) -> int:
 
 
 def norm(masked: bool = False) -> Measure:
-    """Frobenius norm of a term over all positions and outputs; ``masked``: of scores, over what the mask leaves.
+    """Frobenius norm of a term over all positions and outputs; ``masked``: for scores, over what the mask leaves.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -291,9 +291,9 @@ def logit(
     """What a term adds to the logit of ``token`` at ``position``, less what it adds to that of ``against``.
 
     ``token`` None: the model's first choice there; ``against="second"``: the largest other; ``"mean"``: the mean of all
-    logits. Differences stay when one vector is added to every row of ``W_U``. ``row``: of a batch. Of a
+    logits. Differences do not change when one vector is added to every row of ``W_U``. ``row``: of a batch. For a
     :func:`~symcircuits.readout`, ``token`` and ``against`` are the numbers of its directions; ``token`` None is the one
-    that reads most, whatever the sign.
+    with the largest absolute value.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])

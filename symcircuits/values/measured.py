@@ -20,7 +20,7 @@ __all__ = ["MEASURES", "Measuring", "Reduction", "measure"]
 
 
 class Reduction(NamedTuple):
-    """How terms are measured, with any engine: what a number is called, how numbers are made, ``wide`` in float64."""
+    """How a measure is computed, with any engine: its name in messages, its function, ``wide`` in float64."""
 
     what: str
     made: Callable[[Any, Measure], Ranges]
@@ -43,13 +43,13 @@ _NORM: Final = norm()
 
 
 class Measuring:
-    """Terms that are measured range after range: what is made of weights and key paths is made once."""
+    """Terms measured range after range: results from weights and key paths are computed once."""
 
     def __init__(self, values: Engine, by: Measure) -> None:
         if by.kind == "centred logit":
             if isinstance(values, TensorValues):
                 raise ValueError(
-                    "there is no mean of all logits in arrays of other libraries: give a run, or a difference"
+                    "the mean of all logits is not available for arrays of other libraries: give a run, or a difference"
                 )
             values, by = with_mean(values, by)  # type: ignore[arg-type]
         self.values, self.by, self.kind = values, by, MEASURES[by.kind]
@@ -59,7 +59,7 @@ class Measuring:
     def blocks(
         self, size: int, terms: range, seen: Callable[[Iterator[Any]], Iterator[Any]] | None = None
     ) -> Iterator[Numbers]:
-        """The numbers of a range in blocks of ``size``; ``seen`` is given all pieces of which they are made."""
+        """The numbers of a range in blocks of ``size``; ``seen`` is called with all pieces they come from."""
         if seen is None and isinstance(self._made, AtOnce):
             yield from self._at_once(self._made.numbers, size, terms)
             return
@@ -85,7 +85,7 @@ def measure(
     """A number for every term; see :meth:`symcircuits.values.sums.Sums.measure`."""
     by = _NORM if by is None else by
     if not isinstance(by, Measure):
-        raise TypeError(f"by is a measure (sc.norm(), sc.logit(...), sc.score_entry(...)), not {shown(by)}")
+        raise TypeError(f"by must be a measure (sc.norm(), sc.logit(...), sc.score_entry(...)), not {shown(by)}")
     run: Any = values.tensors if isinstance(values, TensorValues) else values.run
     found = by.on(values.expansion, run)
     size, terms = whole("size", size, 1), range_of(values.expansion, start, stop)

@@ -1,4 +1,4 @@
-"""The Frobenius norms of all terms; on a run none is formed: neither the vocabulary nor two positions at a time."""
+"""The Frobenius norms of all terms; for a run without forming any: neither vocabulary nor pairs of positions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["norms"]
 
 
 def norms(values: Engine, by: Measure) -> Ranges:
-    """The Frobenius norm of each term, ``[terms, ...]``; of a run in float64.
+    """The Frobenius norm of each term, ``[terms, ...]``; for a run in float64.
 
-    Of logits and of the stream ``|Z R|`` with ``Z [n_context, d_head]`` what a path has in its last head's values and
-    ``R = W_O^T W_U^T = (Q L)^T``: ``|Z R| = |Z L^T|``, so the vocabulary does not enter. Of scores by Gram matrices,
+    For logits and the stream ``|Z R|`` with ``Z [n_context, d_head]`` a path's part in its last head's values and
+    ``R = W_O^T W_U^T = (Q L)^T``: ``|Z R| = |Z L^T|``, so the vocabulary does not enter. For scores by Gram matrices,
     ``|Q K^T|^2 = <Q^T Q, K^T K>``, for all pairs of a block of query paths one product; a masked norm counts only the
-    entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. A norm is off by some ``sqrt(u)`` of
-    ``|Q| |K|`` at most where a term nearly cancels; in arrays of other libraries score terms are formed. What lies
-    before a range is passed over, not computed (of scores the last digits may differ by what is multiplied together).
+    entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. The error of a norm is at most some
+    ``sqrt(u)`` of ``|Q| |K|`` if a term nearly cancels; for arrays of other libraries score terms are formed. Terms
+    before a range are skipped, not computed (for scores the last digits may depend on the grouping of products).
     Source: own derivation.
     """
     mask, found = values.mask() if by.kind == "masked norm" else None, values.all_terms()

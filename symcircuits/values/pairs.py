@@ -1,4 +1,4 @@
-"""Query paths times key paths, for whatever is asked of score terms: what is made of keys is kept where it is small."""
+"""Query paths times key paths, for any number of score terms: results for keys are cached if they are small."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def side_blocks(
     values: Engine, side: int, weights: Mapping[Mark, int], span: Span | None = None, paths: Side | None = None,
     row: int | None = None,
 ) -> Iterator[tuple[Mark, Any]]:  # fmt: skip
-    """Queries (side 0, scaled) or keys (1) of paths of one mark, turned, ``[paths, ..., n_context, d_head]``.
+    """Queries (side 0, scaled) or keys (1) of paths of one mark, rotated, ``[paths, ..., n_context, d_head]``.
 
-    Those before ``span`` are left out; what is ``inside`` of it then lies within the first that is given. ``paths``:
-    the side, where it was made before; ``row``: the position whose values it has alone.
+    Those before ``span`` are left out; what is ``inside`` of it then lies within the first piece. ``paths``:
+    the side, if it exists already; ``row``: compute only the values at that position.
     """
     span, begun = span or Span(), False
     for piece in (paths or values.paths(side)).pieces(weights, span):
@@ -38,7 +38,7 @@ def side_blocks(
 
 
 def _by_mark(marks: Sequence[Mark], block: Any) -> Iterator[tuple[Mark, Any]]:
-    """Neighbours of one mark."""
+    """Consecutive paths of one mark."""
     if marks.count(marks[0]) == len(marks):
         yield marks[0], block
         return
@@ -58,12 +58,12 @@ class Pairs:
     def __init__(self, values: Engine, meeting: Meeting, rows: tuple[int | None, int | None] = (None, None)) -> None:
         self.values, self.meeting, self.rows = values, meeting, rows
         self._query_side = values.paths(0, rows[0])
-        self._key_side: Side | None = None  # made when keys are, and let go where they are kept
+        self._key_side: Side | None = None  # created with the keys, and dropped if they are cached
         self._held: dict[frozenset[Mark], list[Any]] = {}
         self._bytes = 0
 
     def numbers(self, terms: range, span: Span) -> Iterator[Any]:
-        """A number of each term, ``[terms, ...]``: many query paths at a time."""
+        """A number for each term, ``[terms, ...]``: many query paths at a time."""
         joined = self.values.arithmetic.joined
         for mark, run_of in groupby(self._queries(span), key=lambda found: found[0]):
             wanted = self.values.expansion._key_weights(mark)
@@ -75,7 +75,7 @@ class Pairs:
                     yield from self._products(queries, self._keys(wanted))
 
     def each(self, span: Span) -> Iterator[Any]:
-        """What each query path and some key paths give, one query path after the other; or some, with all key paths."""
+        """The results for each query path and some key paths, in order; or for some query paths and all key paths."""
         for mark, block in self._queries(span):
             wanted = self.values.expansion._key_weights(mark)
             keys = max(1, sum(self.values.expansion.sides[1].counts[m] for m in wanted))
@@ -91,16 +91,16 @@ class Pairs:
         return side_blocks(self.values, 0, self.values.expansion._weights, span, self._query_side, self.rows[0])
 
     def _most(self, wanted: Mapping[Mark, int], terms: range) -> int:
-        """How many query paths meet their key paths at a time: none beyond the terms that are wanted."""
+        """How many query paths are combined with their key paths at a time: none beyond the wanted terms."""
         counts = self.values.expansion.sides[1].counts
         keys = max(1, sum(counts[m] for m in wanted))
         most = min(_BLOCK_BYTES // (8 * keys * max(1, prod(self.values.batch))), -(-(terms.stop - terms.start) // keys))
         return max(1, min(most, self.meeting.queries or most))
 
     def _products(self, queries: Any, keys: Iterator[Any]) -> Iterator[Any]:
-        """The numbers of query paths and all key paths that go with them."""
+        """The numbers of query paths and all key paths that combine with them."""
         query, arithmetic = self.meeting.query(queries), self.values.arithmetic
-        if queries.shape[0] == 1:  # keys may be many: not put together
+        if queries.shape[0] == 1:  # keys may be many: not concatenated
             for key in keys:
                 yield self.meeting.met(query, key)[0, ...]
             return
@@ -109,7 +109,7 @@ class Pairs:
         yield arithmetic.flat(whole, (int(whole.shape[0] * whole.shape[1]), *whole.shape[2:]))
 
     def _keys(self, wanted: Mapping[Mark, int], span: Span | None = None) -> Iterator[Any]:
-        """What is made of the key paths with these marks, in order; from within a span on."""
+        """The prepared key paths with these marks, in order; starting within a span."""
         name = frozenset(wanted)
         if name in self._held:
             yield from self._held[name]

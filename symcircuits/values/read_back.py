@@ -1,4 +1,4 @@
-"""What a reading of the end of a run reads of the stream before, with everything held fixed: one walk backwards."""
+"""What a reading of the end of a run reads of the stream before it, with everything held fixed: one backward walk."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Array = npt.NDArray[Any]
 
 
 class ReadBack:
-    """Readers ``R [k, ..., n_context, width]`` of the end of a run, taken back through its layers.
+    """Readers ``R [k, ..., n_context, width]`` of the end of a run, moved back through its layers.
 
-    A number ``<R, end>`` is linear in what each head writes, with patterns (and what else is held fixed) as they are:
-    ``G_(l-1) = G_l + sum_h A^{h T} G_l W_O^h W_V^h`` (with what scales rows and columns), begun with ``R W_U``, gives
-    ``<G_l, Y>`` as what ``Y``, written to the stream by layer l, adds to it, on all paths at once. Source: own
+    A number ``<R, end>`` is linear in what each head writes, with patterns (and everything else held fixed) given:
+    ``G_(l-1) = G_l + sum_h A^{h T} G_l W_O^h W_V^h`` (with the scales of rows and columns), starting at ``R W_U``,
+    gives ``<G_l, Y>``: what ``Y``, written to the stream by layer l, adds to it, on all paths at once. Source: own
     derivation (the adjoint of the walk).
 
     >>> import symcircuits as sc
@@ -36,7 +36,7 @@ class ReadBack:
     def __init__(self, values: Values, readers: Array) -> None:
         self.values = values
         self._paths, self._readers = values.expansion.sides[0], len(readers)
-        self._after: list[Array | None] = []  # of each layer of the program, what is read of the stream after it
+        self._after: list[Array | None] = []  # for each layer of the program, the reader of the stream after it
         found: Array | None = np.asarray(readers, values.run.dtype)
         with values.calm():
             for layer in reversed(self._paths.program):
@@ -50,7 +50,8 @@ class ReadBack:
     def of(self, head: str, written: Array) -> Array:
         """What an output ``[..., n_context, d_model]`` of a head adds to each reading, ``[..., k]``.
 
-        0 where no path leads on; axes in front of those of the run are kept. ValueError where it is not finite.
+        0 if no path leads from there to the end; axes in front of those of the run are kept. Raises ValueError if it is
+        not finite.
         """
         at = self._layer_of(head)
         shape = written.shape[: written.ndim - len(self.values.batch) - 2]
@@ -64,7 +65,7 @@ class ReadBack:
         return self.values.seen(np.asarray(found), f"the terms through {head}")
 
     def of_pattern(self, head: str, pattern: Array) -> Array:
-        """The same of what a head writes with another pattern ``[..., n, n]``, its own sources with it."""
+        """The same for the output of a head with another pattern ``[..., n, n]``, including its own sources."""
         at, name = self._layer_of(head), self.values.expansion.architecture.head(head)
         if at is None:
             return np.zeros((*pattern.shape[: pattern.ndim - len(self.values.batch) - 2], self._readers))

@@ -15,16 +15,16 @@ from symcircuits.model import Run
 __all__ = ["rounding_scale"]
 
 Array = npt.NDArray[Any]
-ROUNDINGS = 6  # of what a layer writes: its norm, values, their average, output, the sum of heads, that with the stream
+ROUNDINGS = 6  # in the output of a layer: norm, values, their average, output, sum of heads, sum with the stream
 OF_NORM = {"LN": 3, "RMS": 1}  # before rows are read: mean, difference, scale; the scale alone
 SMALL = 4  # d_head up to which all of a head's values, queries or keys may cancel; d_model, all that it writes
 
 
 class _Rows(NamedTuple):
-    """What the roundings in rows of the stream at a point are relative to, and how much of it a norm leaves hidden."""
+    """The size of the roundings in rows of the stream at a point, and the part of it that a norm hides."""
 
     size: Array  # [..., n]
-    hidden: Array  # [..., n]: 1 / sigma times what is larger in it than in the row that is read
+    hidden: Array  # [..., n]: 1 / sigma times its excess over the row that is read
 
 
 _CARRIED: WeakKeyDictionary[Run, tuple[_Rows, ...]] = WeakKeyDictionary()
@@ -33,21 +33,20 @@ _CARRIED: WeakKeyDictionary[Run, tuple[_Rows, ...]] = WeakKeyDictionary()
 def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     """The f of the bound: the size of the factors whose product is rounded, entry by entry.
 
-    A row of the stream may be small by cancellation: what layers write is rounded where it is written, so |x_i| is at
-    least 6 sixteenths of ``(sum over the layers before of |x_l|^2 + sum over heads of r^2)^(1/2)``, r what a head
-    writes, and beside it what cancels in its values (see :func:`_written`), and what heads make of the roundings before
-    them (see :func:`_passed_on`). Before an LN |x_i| is that of the row with its mean. q and k may be small by
-    cancellation too, and carry the rounding of the rows that are read: ``|q_i|`` is increased by
-    ``(|x_i| - |x_i - mean|) / sigma |W_Q| / sqrt(d_model)``, what cancelled there in a direction like any other,
-    ``|k_j|`` likewise, and f by ``16 u`` times the product of what both may be off by; and f of scores is at least
-    ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the number of layers
-    before, and where d_head is small (4 or less, where all of a query may cancel, or a sixteenth of d_model or less)
-    one more for the products, and 3 for an LN, 1 for an RMS norm. ``fused`` says that W_QK itself is multiplied with: f
-    then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size. Attached sources and what is left beside them may be
-    far larger than the stream that they add up to: the size of a row of the stream is then at least that of the largest
-    row of each of them, added.
+    A row of the stream may be small by cancellation: outputs of layers are rounded when they are written, so |x_i| is
+    at least 6 sixteenths of ``(sum over the layers before of |x_l|^2 + sum over heads of r^2)^(1/2)``, with r the
+    output of a head, including what cancels in its values (see :func:`_written`), and what heads make of earlier
+    roundings (see :func:`_passed_on`). Before an LN |x_i| is that of the row with its mean. q and k may be small by
+    cancellation too, and carry the rounding of the rows that they read: ``|q_i|`` is increased by ``(|x_i| - |x_i -
+    mean|) / sigma |W_Q| / sqrt(d_model)``, for what cancelled there in an arbitrary direction, ``|k_j|`` likewise, and
+    f by ``16 u`` times the product of both errors; and f of scores is at least ``scale (|x_i||W_Q||k_j| +
+    |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the number of layers before; if d_head is small (4 or
+    less, so all of a query may cancel, or a sixteenth of d_model or less) one more for the products, and 3 for an LN, 1
+    for an RMS norm. ``fused``: W_QK itself is a factor; f is then at least ``scale |x_i||W_QK||x_j| / 16``, at any
+    size. Attached sources and the rest of the stream may be far larger than their sum: the size of a row of the stream
+    is then at least that of the largest row of each of them, added.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # a bound that is not finite is refused
+    with np.errstate(over="ignore", invalid="ignore"):  # a bound that is not finite raises
         return _scale(target, run, fused)
 
 
@@ -66,7 +65,7 @@ def _scale(target: str, run: Run, fused: bool) -> Array:
 
 
 def _product_size(run: Run, head: Head, fused: bool) -> Array:
-    """That of ``q k^T``, without the score scale."""
+    """The size for ``q k^T``, without the score scale."""
     arrays, arch, label = run.arrays, run.model.architecture, str(head)
     x = _read_size(run, f"L{head.layer}", head.layer)
     read = _read(run, head.layer)
@@ -88,7 +87,7 @@ def _product_size(run: Run, head: Head, fused: bool) -> Array:
     steps = head.layer + (1 + OF_NORM.get(arch.norm or "", 0) if small else 0)
     both = [np.maximum(c, m * (steps / 16)) for c, m in zip(cancelled, made, strict=True)]
     u = float(np.finfo(run.dtype).eps) / 2
-    rounded = (both[0] * 16 * u, both[1])  # q and k may be nothing but rounding
+    rounded = (both[0] * 16 * u, both[1])  # q and k may consist of rounding errors
     size = _outers((q, k), rounded, *([(cancelled[0], k), (q, cancelled[1])] if hidden.any() else []))
     if steps:
         least = _outers((made[0] * (steps / 16), k), (q * (steps / 16), made[1]), rounded)
@@ -99,7 +98,7 @@ def _product_size(run: Run, head: Head, fused: bool) -> Array:
 
 
 def _carried(run: Run) -> tuple[_Rows, ...]:
-    """Of every point of the stream, from the start on; roundings are independent of each other, so squares add up."""
+    """For every point of the stream, from the start on; roundings are independent, so squares add up."""
     if run not in _CARRIED:
         rows = [_rows(run, 0, _norm(run.streams[0]))]
         total = rows[0].size
@@ -120,11 +119,11 @@ def _rows(run: Run, point: int, size: Array) -> _Rows:
 
 
 def _written(run: Run, layer: int, read: _Rows) -> Array:
-    """The size of what a layer writes, ``[..., n]``: the root of the sum of squares over its heads and its MLP.
+    """The size of the output of a layer, ``[..., n]``: the root of the sum of squares over its heads and its MLP.
 
-    That of a head is ``|result_i| + sum_j |A_ij| y_j |W_O| / sqrt(d_head)``, y what cancelled in the rows that its
-    values are made of, times ``|W_V| / sqrt(d_model)``; where d_head is small values may cancel themselves, where
-    d_model is small all that the head writes, and y is at least ``(|x_j||W_V| + |b_V|) / 6``, the rounding of that
+    That of a head is ``|result_i| + sum_j |A_ij| y_j |W_O| / sqrt(d_head)``, with y what cancelled in the rows that its
+    values come from, times ``|W_V| / sqrt(d_model)``; if d_head is small the values themselves may cancel, if
+    d_model is small the whole output of the head, and y is at least ``(|x_j||W_V| + |b_V|) / 6``, the rounding of that
     product.
     """
     arrays, arch, at = run.arrays, run.model.architecture, f"L{layer}"
@@ -146,7 +145,7 @@ def _written(run: Run, layer: int, read: _Rows) -> Array:
 
 
 def _passed_on(run: Run, layer: int, before: Array) -> Array:
-    """What the heads of a layer make of the roundings that their rows carry: of each as of a row of any direction.
+    """What the heads of a layer make of the roundings in their rows, which may have any direction.
 
     ``(sum_h sum_j (A_ij before_j |W_O W_V|)^2 / d_model)^(1/2)``, through the norm times ``1 / sigma`` and gain.
     """
@@ -166,19 +165,19 @@ def _passed_on(run: Run, layer: int, before: Array) -> Array:
 
 
 def _unit(array: Array) -> tuple[Array, float]:
-    """An array whose squares do not overflow, and by what it is to be multiplied."""
+    """An array scaled so that its squares do not overflow, and the factor that was removed."""
     most = float(np.abs(array).max(initial=0.0)) or 1.0
     return np.asarray(array / most), most
 
 
 def _gain(run: Run, head: Head, weight: Array) -> float:
-    """How much longer a head's weight, times the gain of its norm, makes a row of any direction: ``|W| / sqrt(d)``."""
+    """How much a head's weight, times the gain of its norm, lengthens a row of any direction: ``|W| / sqrt(d)``."""
     gain = run.arrays.get(f"gain_L{head.layer}")
     return _length(weight if gain is None else _wide(weight) * gain) / float(np.sqrt(weight.shape[1]))
 
 
 def _readout_size(run: Run, name: str) -> Array:
-    """``|x_i||w|`` of a readout: of the MLP's input by what its layer has, which is what it is made of."""
+    """``|x_i||w|`` of a readout; for the MLP's input the size is that after the heads of its layer."""
     reading = run.model.architecture.reading(name)
     size = _carried(run)[reading.layer].size + _apart(run, reading.layer)
     if reading.at == "mlp" and not run.model.architecture.parallel:
@@ -188,7 +187,7 @@ def _readout_size(run: Run, name: str) -> Array:
 
 
 def _read(run: Run, layer: int) -> Array:
-    """What the queries and keys of a layer are made of: its stream, normed, with the position where it enters there."""
+    """The input of the queries and keys of a layer: its stream, normed, with the position if it enters there."""
     arrays, arch, read, label = run.arrays, run.model.architecture, run.streams[layer], f"L{layer}"
     if arch.norm:
         read = read - read.mean(axis=-1, keepdims=True) if arch.norm == "LN" else read
@@ -197,7 +196,7 @@ def _read(run: Run, layer: int) -> Array:
 
 
 def _read_size(run: Run, label: str, point: int) -> Array:
-    """The size of what is rounded when rows are read: their norm, through a norm that of its summands."""
+    """The size of what is rounded when rows are read: their norm; through a norm, that of its summands."""
     arrays, arch = run.arrays, run.model.architecture
     size = _carried(run)[point].size + _apart(run, point)
     size = _through(run, label, size) if arch.norm else size
@@ -207,7 +206,7 @@ def _read_size(run: Run, label: str, point: int) -> Array:
 
 
 def _apart(run: Run, point: int) -> Any:
-    """By how much attached sources in the stream at a point, each by its largest row, are larger than its rows."""
+    """The excess of attached sources at a point, each by its largest row, over the rows of the stream."""
     parts = [p for p in run.model.architecture.parts if p.layer + (p.of == "mlp") <= point]
     if not parts:
         return 0.0
@@ -224,19 +223,19 @@ def _through(run: Run, label: str, size: Array) -> Array:
 
 
 def _inverse(run: Run, label: str) -> Array:
-    """``1 / sigma`` of a norm; 0 where an LN is of one number, which less itself is 0, exactly."""
+    """``1 / sigma`` of a norm; 0 for an LN of one number, which less itself is exactly 0."""
     nothing = run.model.architecture.norm == "LN" and run.model.d_model == 1
     return np.zeros_like(run.norms[label], np.float64) if nothing else _wide(run.norms[label])
 
 
 def _wide(array: Array) -> Array:
-    return np.asarray(array, dtype=np.float64)  # a norm squares: float32 would overflow where the model does not
+    return np.asarray(array, dtype=np.float64)  # norms square: float32 would overflow although the model does not
 
 
 def _norm(rows: Array) -> Array:
-    """In float64: a norm squares, and float32 would overflow where the model does not; without a wide copy."""
+    """In float64 (squares would overflow float32 although the model does not), without a wide copy."""
     size = np.asarray(np.sqrt(np.einsum("...i,...i->...", rows, rows, dtype=np.float64)))
-    if np.isinf(size).any():  # its square alone may be too large
+    if np.isinf(size).any():  # only its square may be too large
         most = np.maximum(_wide(np.abs(rows).max(axis=-1)), 1.0)
         scaled = rows / most[..., None]
         size = np.asarray(most * np.sqrt(np.einsum("...i,...i->...", scaled, scaled)))

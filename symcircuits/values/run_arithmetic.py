@@ -1,4 +1,4 @@
-"""Arithmetic with NumPy: numbers are written where there is room for them, norms of scores come from Gram matrices."""
+"""Arithmetic with NumPy: numbers are written into given memory, norms of scores come from Gram matrices."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from symcircuits.values.sibling_reads import largest_number
 
 __all__ = ["RunArithmetic"]
 
-_KEY_BYTES = 2**26  # of what is made of key paths
-_KEYS = 256  # key paths of which something is made at a time
-_MADE_BYTES = 2**24  # of what is made of them for masked norms
+_KEY_BYTES = 2**26  # of prepared key paths
+_KEYS = 256  # key paths prepared at a time
+_MADE_BYTES = 2**24  # of these, prepared for masked norms
 
 
 class RunArithmetic(NamedTuple):
@@ -29,7 +29,7 @@ class RunArithmetic(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """Bytes of what is made of key paths that are kept."""
+        """Bytes of prepared key paths to cache."""
         return _KEY_BYTES
 
     @property
@@ -38,15 +38,15 @@ class RunArithmetic(NamedTuple):
         return prod(self.shape[:-2])
 
     def joined(self, parts: Sequence[Array], axis: int = 0) -> Array:
-        """Arrays put together."""
+        """Arrays concatenated."""
         return np.concatenate(parts, axis)
 
     def flat(self, block: Array, shape: tuple[int, ...]) -> Array:
-        """Other axes."""
+        """A block reshaped."""
         return block.reshape(shape)
 
     def bytes_of(self, made: Any) -> int:
-        """Of the arrays of a tuple."""
+        """The memory of a tuple of arrays."""
         return sum(part.nbytes for part in made if isinstance(part, np.ndarray))
 
     def packed(self, pieces: Iterable[Array], size: int, total: int, wide: bool) -> Iterator[Array]:
@@ -68,32 +68,32 @@ class RunArithmetic(NamedTuple):
                     total, at, canvas = total - at, 0, None
 
     def lengths(self, block: Array) -> Array:
-        """In float64, ``[paths, batch]``."""
+        """Norms in float64, ``[paths, batch]``."""
         return lengths(block)
 
     def lengths_of_pairs(self, mask: Array | None) -> Meeting:
-        """Gram matrices, ``|Q K^T|^2 = <Q^T Q, K^T K>``; where a mask leaves few positions, terms that are formed."""
+        """Gram matrices, ``|Q K^T|^2 = <Q^T Q, K^T K>``; if a mask leaves few positions, terms are formed."""
         if mask is None:
             return _Grams()
         n, d = self.shape[-1], self.d_head
         numbers = _MADE_BYTES // (8 * max(1, self.rows))
-        if 2 * n > d + 1:  # n d (d + 1) multiplications a pair, not 2 n^2 d
+        if 2 * n > d + 1:  # n d (d + 1) multiplications per pair, not 2 n^2 d
             return _MaskedGrams(mask, max(1, 2 * numbers // (n * d * (d + 1))))
         return _Direct(mask, max(1, int(np.sqrt(numbers)) // n))
 
     def entries_of_pairs(self) -> Meeting:
-        """One product for many of them."""
+        """Entries, by one product for many of them."""
         return _Entries()
 
     def scores_of_pairs(self, room: Room) -> Meeting:
-        """Products written where there is room."""
+        """Products written into given memory."""
         return _Scores(room, self.shape)
 
 
 def lengths(block: Array) -> Array:
-    """The Frobenius norms of ``[paths, batch, n, width]`` in float64, whatever the size of the numbers.
+    """The Frobenius norms of ``[paths, batch, n, width]`` in float64, without overflow or underflow.
 
-    Called where warnings are off: squares that leave the range are made again, of numbers that are scaled.
+    Called with warnings off: squares that leave the range are computed again from scaled numbers.
     """
     flat = block.reshape(*block.shape[:2], -1)
     wide = flat.astype(np.float64, copy=False)
@@ -113,7 +113,7 @@ def _unit(block: Array) -> tuple[Array, Array]:
 
 
 def _packed(outer: Array, cross: float) -> Array:
-    """The upper triangle of symmetric matrices ``[..., d, d]``; what stands beside the diagonal times ``cross``."""
+    """The upper triangle of symmetric matrices ``[..., d, d]``; entries off the diagonal times ``cross``."""
     d = outer.shape[-1]
     rows, cols, counted = _triangle(d, cross)
     return np.asarray(outer[..., rows, cols] * counted)
@@ -121,12 +121,12 @@ def _packed(outer: Array, cross: float) -> Array:
 
 @lru_cache(maxsize=16)
 def _triangle(d: int, cross: float) -> tuple[Array, Array, Array]:
-    """The rows and columns of an upper triangle, and 1 on its diagonal, ``cross`` beside it."""
+    """The rows and columns of an upper triangle, and 1 on its diagonal, ``cross`` off it."""
     rows, cols = np.triu_indices(d)
     return rows, cols, np.where(rows == cols, 1.0, cross)
 
 
-_Made = tuple[Array, Array]  # of paths of size one, and their sizes ``[paths, batch]``
+_Made = tuple[Array, Array]  # paths scaled to size one, and their sizes ``[paths, batch]``
 
 
 def _sized(found: Array, query: _Made, key: _Made) -> Array:
@@ -137,7 +137,7 @@ def _sized(found: Array, query: _Made, key: _Made) -> Array:
 
 
 class _Grams:
-    """``<Q^T Q, K^T K>``, the upper triangles only, what is beside the diagonal counted twice."""
+    """``<Q^T Q, K^T K>``, by the upper triangles, with entries off the diagonal counted twice."""
 
     def __init__(self, keys: int = _KEYS, queries: int = 0) -> None:
         self.keys, self.queries = keys, queries
@@ -155,7 +155,7 @@ class _Grams:
     def met(self, query: _Made, key: _Made) -> Array:
         """``[queries, keys, batch]``."""
         squared = np.asarray(query[0].swapaxes(0, 1) @ key[0].transpose(1, 2, 0))
-        np.maximum(squared, 0.0, out=squared)  # what is not a number stays so
+        np.maximum(squared, 0.0, out=squared)  # nan stays nan
         return _sized(np.sqrt(squared, out=squared), query, key)
 
 
@@ -183,7 +183,7 @@ class _MaskedGrams(_Grams):
 
 
 class _Direct:
-    """Each term formed and measured where the mask leaves it: for few positions, where this is less work."""
+    """Each term formed and measured where the mask leaves it: less work for few positions."""
 
     def __init__(self, mask: Array, size: int) -> None:
         self.mask, self.keys, self.queries = mask, size, size
@@ -218,14 +218,14 @@ class _Entries:
 
 
 class _Scores:
-    """Scores of query paths and key paths, written where there is room: ``[keys, ..., n, n]``, of some query paths one
-    after the other."""
+    """Scores of query paths and key paths, written into given memory: ``[keys, ..., n, n]``, for several query paths
+    one after another."""
 
     def __init__(self, room: Room, shape: tuple[int, ...]) -> None:
         self.room, self.shape, self.keys, self.queries = room, shape, room.most(prod(shape)), 0
 
     def query(self, block: Array) -> tuple[Array, float]:
-        """One query path ``[batch, n, d_head]``, or some, and up to which numbers of a key no sum leaves the range."""
+        """One query path ``[batch, n, d_head]``, or some, and the largest entry of a key for which no sum overflows."""
         most = float(np.finfo(block.dtype).max)
         return block, most / max(1.0, 2 * block.shape[-1] * largest_number(block))
 
@@ -234,7 +234,7 @@ class _Scores:
         return np.ascontiguousarray(block.swapaxes(-1, -2)), largest_number(block)
 
     def met(self, query: tuple[Array, float], key: tuple[Array, float]) -> tuple[Array, bool]:
-        """Scores, and whether they are sure to be finite."""
+        """Scores, and whether they are known to be finite."""
         (block, safe), (columns, largest) = query, key
         some = () if block.ndim == 3 else (len(block),)
         tile = self.room.take((*some, *columns.shape[:2], *self.shape[-2:]), block.dtype)

@@ -1,4 +1,4 @@
-"""What is read of paths that differ in their last head: one product for all of them, in the order of the expansion."""
+"""The readout of paths that differ in their last head: one product for all of them, in the order of the expansion."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from symcircuits.values.siblings import SiblingPaths, Siblings
 
 __all__ = ["SiblingSide", "largest_number", "pieces"]
 
-_FEW_ROWS = 25  # rows of paths through a head, in widths of it, for which its triangle costs more than it saves
-_READ_BYTES = 2**28  # what is read of heads, W_O^T W_U^T, is kept up to this size; beyond it it is made as needed
+_FEW_ROWS = 25  # rows of paths through a head, in units of its width, below which its triangle costs more than it saves
+_READ_BYTES = 2**28  # readouts of heads, W_O^T W_U^T, are cached up to this size; beyond it they are computed as needed
 
 
 class SiblingSide:
-    """The paths of one side of a run; ``row``: their values at one position alone.
+    """The paths of one side of a run; ``row``: only their values at that position.
 
-    What was made of weights and patterns is kept from one range of paths to the next. ``order``: of all paths, which
-    are made at once by ``plan`` where that is little work; no condition looks at them. ``streams``: what it keeps.
+    Results from weights and patterns are kept from one range of paths to the next. ``order``: of all paths, computed
+    at once by ``plan`` if that is little work; no condition applies to them. ``streams``: cached results of the plan.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SiblingSide:
             yield piece if self.row is None else piece._replace(values=piece.values[:, :, self.row : self.row + 1])
 
     def _whole(self, span: Span, room: Room) -> Piece | None:
-        """All paths as one piece, whatever the span, so that no number depends on it; None where they are too many."""
+        """All paths as one piece, for any span, so no number depends on it; None if they are too many."""
         made = None if self.plan is None else self.plan.made(self.streams)
         if self.order is None or made is None or room.most(made[0].size) < len(made):
             return None
@@ -60,20 +60,20 @@ class SiblingSide:
 
 
 class _Corners:
-    """What is read of heads with the same norms: the triangle of ``cols = (Q L)^T``, ``|Z cols| = |Z L^T|``."""
+    """A readout of heads with the same norms: the triangle of ``cols = (Q L)^T``, ``|Z cols| = |Z L^T|``."""
 
     def __init__(self, fans: SiblingPaths) -> None:
         self.fans = fans
         self._held: dict[Head, Array] = {}
 
     def of(self, head: Head) -> Array:
-        """``[d_head, d_head]``, where many paths lead through the heads beside it; else ``[d_head, width]``."""
+        """``[d_head, d_head]`` if many paths lead through the heads of its layer; else ``[d_head, width]``."""
         if head not in self._held:
             fans = self.fans
             cols = fans.cols(head)
-            d, beside = len(cols), fans.paths.layer_heads[fans.paths._layer_of[head]]  # they are stacked: read alike
+            d, beside = len(cols), fans.paths.layer_heads[fans.paths._layer_of[head]]  # they are stacked and read alike
             if cols.shape[1] > d and fans.n * max(map(fans.paths_before, beside)) > _FEW_ROWS * d:
-                known = bool(np.isfinite(cols).all())  # what is not a number has no triangle, and is refused below
+                known = bool(np.isfinite(cols).all())  # nan has no triangle, and raises below
                 cols = np.asarray(np.linalg.qr(cols.T, mode="r")).T if known else np.full((d, d), np.nan, cols.dtype)
             self._held[head] = cols
         return self._held[head]
@@ -85,9 +85,9 @@ def pieces(
     read: Callable[[Head], Array] | None = None,
     room: Room | None = None,
 ) -> Iterator[Piece]:
-    """The paths of ``fans`` with weight; ``read``: of a head, ``[d_head, width]``, in place of ``fans.cols``.
+    """The paths of ``fans`` with weight; ``read``: the readout of a head, ``[d_head, width]``, if not ``fans.cols``.
 
-    Paths through no head are read as they are.
+    Paths through no head are read directly.
     """
     return _pieces(fans, weights, _Reads(fans, read or fans.cols), room or Room())
 
@@ -111,10 +111,10 @@ def _read(
     fans: SiblingPaths, fan: Siblings, reads: _Reads, kept: list[int] | None, marks: list[Mark], room: Room
 ) -> Iterator[Piece]:
     batch, heads, n, sources, d = fan.z.shape
-    safe = fans.most / (2 * d)  # a product of largest numbers whose sums stay in range
+    safe = fans.most / (2 * d)  # products of largest numbers up to this give sums in range
     z = fan.z.transpose(1, 3, 0, 2, 4)
     if fans.scales_rows:
-        z = z * fans.row_scale[..., None]  # of what is narrow
+        z = z * fans.row_scale[..., None]  # applied where it is narrow
     z = z.reshape(heads * sources, batch * n, d)
     z, at, width = z if kept is None else z[kept], 0, reads.width(fan.layer)
     size = largest_number(z)
@@ -130,14 +130,14 @@ def _read(
 
 
 def _parts(fan: Siblings, reads: _Reads, kept: list[int] | None, most: int) -> Iterator[tuple[int, Array, float]]:
-    """A fan's paths, ``most`` at a time: how many, what is read of their heads (of one, of each, or of as many as
-    divide the paths evenly), and the largest number of that."""
+    """A fan's paths, ``most`` at a time: how many, the readout of their heads (of one, of each, or of as many as
+    divide the paths evenly), and its largest number."""
     sources = int(fan.z.shape[3])
     each = sources if kept is None else 1
     whole = reads.layer(fan.layer) if most >= each and (kept is None or sources == 1) else None
     if whole is not None:
         heads = fan.heads if kept is None else [fan.heads[k] for k in kept]
-        side_by_side = heads[-1:] == [heads[0] + len(heads) - 1] if heads else True  # they rise
+        side_by_side = heads[-1:] == [heads[0] + len(heads) - 1] if heads else True  # they increase
         step = most // each
         for at in range(0, len(heads), step):
             some = heads[at : at + step]
@@ -152,7 +152,7 @@ def _parts(fan: Siblings, reads: _Reads, kept: list[int] | None, most: int) -> I
 
 
 class _Reads:
-    """What is read of heads, ``[d_head, width]`` each, with the largest number of it; kept where it is small."""
+    """The readout of heads, ``[d_head, width]`` each, with its largest number; cached if it is small."""
 
     def __init__(self, fans: SiblingPaths, read: Callable[[Head], Array]) -> None:
         self.fans, self.read = fans, read
@@ -161,11 +161,11 @@ class _Reads:
         self._bytes = 0
 
     def width(self, layer: int) -> int:
-        """The width of what is read of a layer's heads."""
+        """The width of the readout of a layer's heads."""
         return int(self._first_of(layer)[1].shape[-1])
 
     def _first_of(self, layer: int) -> tuple[Head, Array]:
-        """The first head of a layer, and what is read of it."""
+        """The first head of a layer, and its readout."""
         if layer not in self._firsts:
             head = self.fans.paths.layer_heads[layer][0]
             self._firsts[layer] = head, self.read(head)
@@ -176,7 +176,7 @@ class _Reads:
         return found if head == first else self.read(head)
 
     def layer(self, layer: int) -> tuple[Array, float] | None:
-        """Of all heads of a layer, ``[heads, d_head, width]``; None where that is too much to keep."""
+        """For all heads of a layer, ``[heads, d_head, width]``; None if that is too much to cache."""
         if layer in self._held:
             return self._held[layer]
         heads = self.fans.paths.layer_heads[layer]
@@ -188,7 +188,7 @@ class _Reads:
         return self._held[layer]
 
     def head(self, layer: int, place: int) -> tuple[Array, float]:
-        """Of one head."""
+        """For one head."""
         if layer in self._held:
             made, largest = self._held[layer]
             return made[place], largest
@@ -197,7 +197,7 @@ class _Reads:
 
 
 def largest_number(array: Array) -> float:
-    """The largest absolute value; infinite where one is not a number, as comparisons with that are false.
+    """The largest absolute value; infinite if there is a nan, because comparisons with nan are false.
 
     >>> largest_number(np.array([1.0, -3.0])), largest_number(np.array([1.0, np.nan]))
     (3.0, inf)

@@ -2,7 +2,7 @@
 
 A fan is a beginning ``h_1 .. h_(k-1)`` and all heads of one layer that may follow it: ``Z_f = A_f (Z C_f)`` with ``C_f
 = W_O^{h T} W_V^{f T}`` for all f at once. The paths of an expansion come in its own order, fan after fan, and only the
-fans of the beginning at hand are held. Source: own derivation.
+fans of the current beginning are kept. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from symcircuits.values.engine import Span
 
 __all__ = ["LayerArrays", "SiblingPaths", "Siblings"]
 
-_STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
-_PARTS = 8  # into which the rows of such a pattern are split, where later keys are not seen
-_FAN_BYTES = 2**25  # of a fan, where it has more than one head
-_SMALL_BYTES = 2**18  # of a layer's arrays that are kept with the run
-_START_BYTES = 2**26  # what first heads take up is kept up to this size
+_STACKED = 2**22  # numbers in a layer's patterns up to which they are stacked; else used one by one
+_PARTS = 8  # parts into which the rows of a causal pattern are split
+_FAN_BYTES = 2**25  # of a fan with more than one head
+_SMALL_BYTES = 2**18  # of a layer's arrays that are cached with the run
+_START_BYTES = 2**26  # values of first heads are cached up to this size
 
 
 class LayerArrays(NamedTuple):
-    """All heads of a layer, narrower ones filled with zeros: patterns with what scales the stream, reads, writes."""
+    """All heads of a layer, narrower ones padded with zeros: patterns with the scales of the stream, reads, writes."""
 
     patterns: Array | None  # [batch, heads, n, n]; None where they are too large to copy
     reads: Array  # [heads, d_model, d_head]
@@ -40,7 +40,7 @@ class LayerArrays(NamedTuple):
 
 
 class Siblings(NamedTuple):
-    """Paths ``beginning, head, ...``: the layer of the program, places of the heads in it, heads still to come."""
+    """Paths ``beginning, head, ...``: the layer of the program, indices of the heads in it, heads still to come."""
 
     beginning: tuple[Head, ...]
     layer: int
@@ -52,7 +52,7 @@ class Siblings(NamedTuple):
 class SiblingPaths:
     """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions.
 
-    ``span``: where to begin; a path counts as many terms as it has weight. ``kept``: arrays of small layers of the same
+    ``span``: where to begin; a path counts as many terms as its weight. ``kept``: arrays of small layers of the same
     run, by their heads.
     """
 
@@ -74,7 +74,7 @@ class SiblingPaths:
         self._before: dict[int, int] = {}
 
     def at(self, span: Span) -> SiblingPaths:
-        """The same from another span on: what was made of weights and patterns is shared."""
+        """The same from another span on, sharing results from weights and patterns."""
         _ = self.d_head, self.row_scale if self.scales_rows else None  # once for all
         found = copy(self)
         found.span = span
@@ -88,12 +88,12 @@ class SiblingPaths:
 
     @property
     def scales_rows(self) -> bool:
-        """Whether the readout multiplies rows by anything."""
+        """Whether the readout scales rows."""
         return bool(self._row_factors or self._scales)
 
     @cached_property
     def row_scale(self) -> Array:
-        """What the readout multiplies rows by, ``[batch, n]``: its norms and multipliers."""
+        """The factors by which the readout scales rows, ``[batch, n]``: its norms and multipliers."""
         found = np.ones((), self.dtype)
         for f in self._row_factors:
             found = found * self.matrices.factor(f).entries
@@ -147,7 +147,7 @@ class SiblingPaths:
         return self.flat(self.matrices.factor(self._branches[head].left[0]))
 
     def _stream_scale(self, head: Head) -> Array:
-        """What a head multiplies the rows of the stream by, ``[batch, n]``: its norm and its multipliers."""
+        """The factors by which a head scales the rows of the stream, ``[batch, n]``: its norm and its multipliers."""
         branch, found = self._branches[head], np.ones((), self.dtype)
         for f in branch.left[1:]:
             found = found * self.matrices.factor(f).entries
@@ -155,7 +155,7 @@ class SiblingPaths:
         return np.broadcast_to(found, (*self.batch, self.n)).reshape(self.rows_of_batch, self.n)
 
     def mixed(self, i: int, heads: list[int], inside: Array) -> Array:
-        """``A_f X_f`` for heads of a layer, X ``[batch, heads, n, ...]`` of the stream."""
+        """``A_f X_f`` for heads of a layer, with X ``[batch, heads, n, ...]``."""
         patterns = self.layer(i).patterns
         if patterns is not None:
             return np.asarray((patterns if len(heads) == patterns.shape[1] else patterns[:, heads]) @ inside)
@@ -171,7 +171,7 @@ class SiblingPaths:
         return out
 
     def _seen(self, head: Head, pattern: Array) -> list[tuple[int, int, int]]:
-        """Rows of a large pattern, some after the other, and how many columns hold all that is not 0 in them."""
+        """Groups of rows of a large pattern, and the number of columns that contain all nonzero entries in them."""
         if head not in self._kept_seen:
             each = -(-self.n // _PARTS)
             rows = [(at, min(at + each, self.n)) for at in range(0, self.n, each)]
@@ -179,7 +179,7 @@ class SiblingPaths:
         return self._kept_seen[head]
 
     def behind(self, head: Head, alpha: Array, omega: Array) -> tuple[Array, Array]:
-        """What reads a stream through a head: ``alpha A`` (with what scales rows) and ``omega W_O W_V``.
+        """A reader of the stream, moved through a head: ``alpha A`` (with the scales of rows) and ``omega W_O W_V``.
 
         ``alpha [batch, rows, n]``, ``omega [rows, d_model]``; nothing is copied.
         """
@@ -191,20 +191,20 @@ class SiblingPaths:
         return rows, np.asarray(read @ np.asarray(self.matrices.chain(branch.right[:-1])).swapaxes(-1, -2))
 
     def paths_before(self, head: Head) -> int:
-        """The number of paths that lead to a head, of all that there are, those of its layer's sources too."""
+        """The number of paths that lead to a head, of all paths, including those of its layer's sources."""
         i = self.paths._layer_of[head]
         if i not in self._before:
             self._before[i] = walk(self.paths.program[:i], Counts()) or 0
         return self._before[i] + sum(s.head == head for s in self.paths.program[i].sources)
 
     def cols(self, head: Head) -> Array:
-        """What is read of a head's values, ``[d_head, width]``."""
+        """The readout of a head's values, ``[d_head, width]``."""
         found = np.asarray(self.matrices.chain(self._branches[head].right[-1:] + self.readout))
         short = self.d_head - len(found)
         return np.concatenate([found, np.zeros((short, found.shape[1]), found.dtype)]) if short else found
 
     def direct(self, source: Source) -> Array:
-        """What is read of a source through no head, ``[batch, n, width]``."""
+        """The readout of a source through no head, ``[batch, n, width]``."""
         value = self.matrices.source(source)
         for branch in path_branches(self.paths.program, Path(source)):
             value = self.matrices.branch(branch, value)
@@ -219,7 +219,7 @@ class SiblingPaths:
                 for f in reversed(branch.left[1:]):
                     row = self.matrices.factor(f) @ row
             elif s.left == branch.left[:1] and s.right[-1:] == branch.right[-1:] and s.scales == branch.scales:
-                row = self.matrices.chain(s.core + s.right[:-1])  # it enters after the norm
+                row = self.matrices.chain(s.core + s.right[:-1])  # the source enters after the norm
             else:
                 raise NotImplementedError(f"source {s.name} does not enter {head} at its pattern")
             rows.append(self.flat(row))
@@ -238,7 +238,7 @@ class SiblingPaths:
         sources = self.paths.sources_of((heads[0],))
         if any(s.head is not None for s in sources):
             z = np.stack([self._start(h) for h in heads], axis=1)
-        else:  # they come by the stream, so that all heads read them at once
+        else:  # they are in the stream, so all heads read them at once
             reads = self.layer(i).reads
             reads = reads if len(heads) == len(reads) else reads[places]
             inside = np.empty((self.rows_of_batch, len(heads), self.n, len(sources), self.d_head), self.dtype)
@@ -261,7 +261,7 @@ class SiblingPaths:
         return self.mixed(i, heads, inside).reshape(batch, len(heads), n, sources, d)
 
     def _link(self, before: Head, i: int) -> None:
-        """``W_O^{h T} W_V^{f T}`` for all f of a later layer; for all h at once, where no condition looks at heads."""
+        """``W_O^{h T} W_V^{f T}`` for all f of a later layer; for all h at once, if no condition applies to heads."""
         at = self.paths._layer_of[before]
         heads, writes, reads = self.paths.layer_heads[at], self.layer(at).writes, self.layer(i).reads
         if not self.plain:
@@ -273,7 +273,7 @@ class SiblingPaths:
 
     # ----------------------------------------------------------------------------------------------- paths
     def count(self, layer: int, left: int) -> int:
-        """The number of ways to go on through ``left`` heads from a layer of the program on."""
+        """The number of ways to continue through ``left`` heads from a layer of the program on."""
         key = layer, left
         if key not in self._counts:
             passable, heads = self.paths.passable, self.paths.layer_heads
@@ -291,11 +291,11 @@ class SiblingPaths:
                 return
 
     def orders(self, weights: Mapping[Mark, int]) -> Iterator[int]:
-        """The orders of the paths with weight; the paths of each are to be asked for before the next order is."""
+        """The orders of the paths with weight; consume the paths of each before the next order."""
         return (order for order, mass in self.paths._order_masses(weights) if not self.span.over(mass))
 
     def fans(self, order: int, weights: Mapping[Mark, int], most: int = 0) -> Iterator[Siblings]:
-        """The paths of an order (1 or more), in order; in one fan up to ``most``, where no condition looks at them."""
+        """The paths of an order (1 or more), in order; up to ``most`` in one fan, if no condition applies to them."""
         yield from self._fans(order, (), None, weights, most)
 
     def _fans(
@@ -323,7 +323,7 @@ class SiblingPaths:
     def _next(
         self, order: int, beginning: tuple[Head, ...], weights: Mapping[Mark, int]
     ) -> Iterator[tuple[int, dict[int, int]]]:
-        """The layers and places of the heads that may come next, in order, with the terms behind each."""
+        """The layers and indices of the heads that may come next, in order, with the number of terms behind each."""
         layers, left = self.paths.layer_heads, order - len(beginning) - 1
         if not self.plain:
             found: dict[int, dict[int, int]] = {}
@@ -344,7 +344,7 @@ class SiblingPaths:
                     yield i, places
 
     def _held_at_once(self, i: int, heads: list[int], z: Array | None) -> Iterator[list[int]]:
-        """Heads side by side that have the same number of sources, as many as are small enough to hold."""
+        """Adjacent heads with the same number of sources, as many as fit in memory."""
         group: list[int] = []
         count = before = 0
         if z is not None and len(heads) * z.nbytes <= _FAN_BYTES:
@@ -367,7 +367,7 @@ class SiblingPaths:
         return self._wanted([Path(s, heads) for heads in chains for s in self.paths.sources_of(heads)], weights)
 
     def kept_direct(self, weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
-        """The same of the paths through no head, without those that are passed over."""
+        """The same for the paths through no head, without those that are skipped."""
         kept, marks = self._wanted([Path(s) for s in self.paths.direct], weights)
         passed = 0
         while passed < len(marks) and self.span.over(weights.get(marks[passed], 0)):

@@ -31,16 +31,16 @@ from symcircuits.work.workers import WorkerPool, pairwise, pin, pinned
 __all__ = ["Sum", "Summary", "summary"]
 
 Array = npt.NDArray[Any]
-PIECES = 64  # into which terms are divided, whoever works
+PIECES = 64  # number of pieces, for any workers
 FEWEST, MOST_EACH = 1 << 15, 1 << 18  # terms of a piece: fewer take some milliseconds
-LOOK = 1 << 14  # terms whose numbers are put together
+LOOK = 1 << 14  # terms whose numbers are collected
 MOST = 10**13  # terms
 MOST_LISTED = 10**6  # of the largest
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Of ``count`` terms: the sum of their sizes (signed, where they have a sign) and of the absolute values.
+    """For ``count`` terms: the sum of their sizes (signed, if they have a sign) and of their absolute values.
 
     >>> Sum(1, 2.0, 2.0) + Sum(1, -3.0, 3.0)
     Sum(count=2, total=-1.0, absolute=5.0)
@@ -56,7 +56,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a range gives: its largest, by number, and its sums by orders of each side and composition type."""
+    """The result for a range: its largest, by number, and its sums by orders of each side and composition type."""
 
     top: tuple[tuple[int, float], ...]
     sums: Mapping[tuple[tuple[int, ...], str], Sum]
@@ -64,10 +64,10 @@ class _Part:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary(Shown):
-    """What :func:`summary` found. ``largest``: (number, size), by absolute size; ties in the order of the terms.
+    """The result of :func:`summary`. ``largest``: (number, size), by absolute size; ties in the order of the terms.
 
-    ``measure`` says what a size is; ``start`` and ``stop`` which terms were looked at; ``reached`` names the budget
-    that ended it there, if one did.
+    ``measure``: what a size is; ``start`` and ``stop``: the terms looked at; ``reached``: the limit
+    that ended the work there, if one did.
     """
 
     expansion: Expansion
@@ -110,7 +110,7 @@ class Summary(Shown):
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """From what a worker in another process makes values; it keeps what it made."""
+    """The data from which a worker in another process makes values, which it caches."""
 
     run: RunFile
     expansion: Expansion
@@ -120,7 +120,7 @@ class _Remote:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Local:
     measuring: Measuring
-    budget: Budget = field(default_factory=Budget)  # in other processes nobody waits for what is late
+    budget: Budget = field(default_factory=Budget)  # other processes are not waited for
 
     @property
     def expansion(self) -> Expansion:
@@ -128,7 +128,7 @@ class _Local:
         return self.measuring.values.expansion
 
     def in_time(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        """What is made until time is up."""
+        """The results until time is up."""
         for piece in pieces:
             if self.budget.late:
                 raise OutOfTime
@@ -145,7 +145,7 @@ def summary(
 ) -> Summary:  # fmt: skip
     """Sums of the sizes of a range of terms, and the largest of them; see :meth:`symcircuits.values.sums.Sums.summary`.
 
-    The pieces depend on the work alone and their sums are added in pairs in one order, so that the result is the same,
+    The pieces depend on the work alone and their sums are added in pairs in a fixed order, so the result is the same,
     bit for bit, for any number of workers that compute alike.
     """
     expansion, run = values.expansion, values.run
@@ -174,11 +174,11 @@ def summary(
 
 
 def _planned(total: int, top: int, budget: Budget) -> int:
-    """How many of so many terms are looked at; an error where that, or what is listed of them, is too much."""
+    """How many of ``planned`` terms are looked at; raises if these, or the list of the largest, are too many."""
     planned = total if budget.max_terms is None else min(total, budget.max_terms)
     if planned >= MOST:
         raise ValueError(
-            f"{amount(planned, 'term')} are too many to look at one by one: see largest and sample, or choose some"
+            f"{amount(planned, 'term')} are too many to look at one by one: use largest or sample, or select some"
         )
     if min(top, planned) > MOST_LISTED:
         raise ValueError(
@@ -189,9 +189,9 @@ def _planned(total: int, top: int, budget: Budget) -> int:
 
 
 def _cuts(expansion: Expansion, start: int, stop: int) -> range:
-    """Where pieces end but for the last; of scores they are larger, and of whole query paths.
+    """The ends of all pieces but the last; pieces of scores are larger, and consist of whole query paths.
 
-    Each piece of scores makes the vectors of its keys anew.
+    Each piece of scores computes the vectors of its keys again.
     """
     sides = expansion.sides
     each = min(max(FEWEST * (4 if len(sides) == 2 else 1), -(-(stop - start) // PIECES)), MOST_EACH)
@@ -209,7 +209,7 @@ def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterato
 
 
 def _reported(parts: Iterator[_Part], progress: OnProgress, total: int, budget: Budget) -> Iterator[_Part]:
-    """The parts until the budget is used up, each reported."""
+    """The parts until a limit is reached, each reported."""
     while not budget.ended():
         try:
             part = next(parts, None)
@@ -237,20 +237,20 @@ def _local(remote: _Remote) -> _Local:
 
 
 def _measured(task: _Task) -> _Part:
-    """What the terms of a piece give."""
+    """The result for the terms of a piece."""
     source, start, stop, k = task
     if isinstance(source, _Remote):
         pin()
         source = _local(source)
     sizes = _sizes(source, range(start, stop))
-    if not np.isfinite(sizes).all():  # of a batch: each row is finite
+    if not np.isfinite(sizes).all():  # for a batch: each row is finite
         raise ValueError("the norm of a term over all rows leaves the range of float64: scale the weights")
     return _Part(top([(start, sizes)], k), _sums(source.expansion, sizes, start, stop))
 
 
 def _sizes(source: _Local, terms: range) -> Array:
-    """One number a term, in float64."""
-    if prod(source.measuring.values.batch) == 1:  # as they are written
+    """One number per term, in float64."""
+    if prod(source.measuring.values.batch) == 1:  # as they are computed
         [whole] = source.measuring.blocks(len(terms), terms, source.in_time)
         return over_rows(whole.values)
     sizes = np.empty(len(terms))
@@ -261,7 +261,7 @@ def _sizes(source: _Local, terms: range) -> Array:
 
 
 def over_rows(numbers: Array) -> Array:
-    """One number a term, ``[terms]``, in float64: norms of the rows of a batch as the norm over all of them."""
+    """One number per term, ``[terms]``, in float64: norms of the rows of a batch as the norm over all of them."""
     wide = np.asarray(numbers, np.float64).reshape(len(numbers), -1)
     if wide.shape[1] == 1:
         return wide[:, 0]
@@ -273,7 +273,7 @@ def over_rows(numbers: Array) -> Array:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _sums(expansion: Expansion, sizes: Array, start: int, stop: int) -> dict[tuple[tuple[int, ...], str], Sum]:
-    """Sums by the orders of each side and composition type; what overflows is refused in the end."""
+    """Sums by the orders of each side and composition type; overflow raises at the end."""
     parts: dict[tuple[int, ...], list[Array]] = {}
     at = 0
     for run in order_runs(expansion, start, stop):
@@ -284,19 +284,19 @@ def _sums(expansion: Expansion, sizes: Array, start: int, stop: int) -> dict[tup
     for orders, alike in sorted(parts.items()):
         part = alike[0] if len(alike) == 1 else np.concatenate(alike)
         total = float(part.sum())
-        absolute = np.abs(part, out=None if np.may_share_memory(part, sizes) else part)  # in place where it is a copy
+        absolute = np.abs(part, out=None if np.may_share_memory(part, sizes) else part)  # in place if it is a copy
         one = Sum(len(part), total, float(absolute.sum()))
         found[orders, COMPOSITIONS[composition_code(orders)]] = one
     return found
 
 
 def _by_orders(run: OrderRun, sizes: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """The sizes of a run of terms by their orders: of scores, columns of query paths times key paths."""
+    """The sizes of a run of terms by their orders: for scores, columns of query paths times key paths."""
     if not run.keys:
         yield (run.order,), sizes
         return
     period = sum(count for _, count in run.keys)
-    first = min(-run.skip % period, len(sizes))  # what is left of a query path that began before
+    first = min(-run.skip % period, len(sizes))  # the rest of a query path that began before
     whole = (len(sizes) - first) // period * period
     for key, part in (
         (run.skip % period, sizes[:first].reshape(1, -1)),

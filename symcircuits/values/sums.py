@@ -1,4 +1,4 @@
-"""Values of terms: what can be asked of every one; and their sums, by the walk and never by a list."""
+"""Values of terms: numbers for each of them; and their sums, by the walk and never by a list."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ A = TypeVar("A")
 
 
 class Sums(Generic[A]):
-    """The sums of an expansion's terms, of any kind of arrays that can be added.
+    """The sums of an expansion's terms, for any kind of arrays that can be added.
 
-    Whoever has them says what kind of arrays they are; see :class:`symcircuits.values.engine.Engine`.
+    Subclasses define the kind of arrays; see :class:`symcircuits.values.engine.Engine`.
     """
 
     expansion: Expansion
     matrices: Matrices
 
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
-        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all).
+        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: no limit).
 
-        ``needed``: bits without which no path is wanted.
+        ``needed``: the bits that every wanted path has.
         """
         return walk_marked(paths.program, paths.algebra(self.matrices, most), needed=needed)
 
     def turned(self, rows: Any, row: int | None = None) -> Any:
-        """Queries or keys as they meet, turned where positions are rotary; ``row``: those of one position."""
+        """Queries or keys as they meet, rotated if positions are rotary; ``row``: only those of that position."""
         if self.expansion.architecture.positions != "rotary":
             return rows
         head = self.expansion.readout.head
@@ -54,12 +54,12 @@ class Sums(Generic[A]):
         return rows @ self.matrices.matrices[f"R_{head}"][row, :, :]
 
     def scaled(self, rows: Any) -> Any:
-        """Times the score scale, where there is one."""
+        """Times the score scale, if there is one."""
         label = self.expansion.readout.scale
         return self.matrices.ring.times(self.matrices.matrices[f"scale_{label}"], rows) if label else rows
 
     def met(self, query: Any, key: Any) -> A:
-        """``scale q k^T``, turned where positions are rotary."""
+        """``scale q k^T``, rotated if positions are rotary."""
         found: A = self.scaled(self.turned(query)) @ self.matrices.ring.transpose(self.turned(key))
         return found
 
@@ -68,33 +68,33 @@ class Sums(Generic[A]):
         raise NotImplementedError
 
     def calm(self) -> AbstractContextManager[Any]:
-        """While sums are made."""
+        """A context for computing sums."""
         return nullcontext()
 
     def seen(self, value: A, what: Any) -> A:
-        """A finished sum, of ``what``."""
+        """A finished sum; ``what`` describes it."""
         return value
 
     def _zero(self) -> A:
         raise NotImplementedError
 
-    # ------------------------------------------------------------------------------ every term by itself
+    # ------------------------------------------------------------------------------ single terms
     def blocks(
         self, *, size: int | None = None, out: Any = None, start: int = 0, stop: int | None = None
     ) -> Iterator[Numbers]:
         """The values of all terms, ``[terms, ..., n_context, width]``, in blocks that share one buffer.
 
-        Of logits and of the stream by the head-space tree: ``Z (W_U W_O^h)^T`` with ``Z [n_context, d_head]``, of heads
-        that follow the same path in one product each for virtual weights, patterns and readout; of scores (scaled,
+        For logits and the stream in head space: ``Z (W_U W_O^h)^T`` with ``Z [n_context, d_head]``, for heads
+        that follow the same path in one product each for virtual weights, patterns and readout; for scores (scaled,
         before the mask; width ``n_context``) ``s Q_p K_r^T`` for a query path and many key paths at once.
 
-        **A block holds until the next is asked for**: copy what is kept. A block has up to ``size`` terms (None: about
-        a MiB, one term at least), and ends where the paths that belong together do. ``out``, an array of the run's
-        dtype and of ``[size, ..., n_context, width]``: where the values are written. Memory beyond the buffer is the
-        tree's: what paths have in head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB.
-        In :class:`~symcircuits.Tensors` every block is an array of its own, and there is no ``out``. ``start`` and
-        ``stop`` choose a range of terms, by number. Raises ValueError on an ``out`` that does not fit, on what is not a
-        range of terms and, by name, on a term that is not finite. Source: own derivation.
+        **A block is valid until the next is requested**: copy what you keep. A block has up to ``size`` terms (None:
+        about a MiB, at least one term), and ends where a group of paths does. ``out``, an array of the run's dtype and
+        of ``[size, ..., n_context, width]``: where the values are written. Memory beyond the buffer holds the paths in
+        head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB. With
+        :class:`~symcircuits.Tensors` every block is an array of its own, and there is no ``out``. ``start`` and
+        ``stop`` select a range of terms, by number. Raises ValueError on an ``out`` that does not fit, an invalid range
+        of terms and, naming it, a term that is not finite. Source: own derivation.
 
         >>> import numpy as np
         >>> import symcircuits as sc
@@ -114,10 +114,10 @@ class Sums(Generic[A]):
 
         ``by``: :func:`~symcircuits.norm` (None), :func:`~symcircuits.logit`, :func:`~symcircuits.score_entry`. In
         blocks of ``size`` numbered as those of ``expansion.blocks()``, ``[terms, ...]`` with the batch axes of the
-        tokens (without, where ``by`` names a row). No term is formed: neither the vocabulary nor two positions at a
-        time. ``start`` and ``stop`` choose a range of terms; what lies before is passed over, so that work can be split
-        (of scores the last digits may differ by what is multiplied together; in :class:`~symcircuits.Tensors` it is
-        computed and let go). Raises ValueError on what does not exist and, by name, on a term that is not finite. How:
+        tokens (without, if ``by`` names a row). No term is formed: neither the vocabulary nor two positions at a time.
+        ``start`` and ``stop`` select a range of terms; earlier terms are skipped, so work can be split (for scores the
+        last digits may depend on the grouping of products; with :class:`~symcircuits.Tensors` they are computed and
+        dropped). Raises ValueError on what does not exist and, naming it, on a term that is not finite. Method:
         :mod:`symcircuits.values.norms`, :mod:`symcircuits.values.entries`.
 
         >>> import symcircuits as sc
@@ -133,16 +133,16 @@ class Sums(Generic[A]):
         max_terms: int | None = None, max_seconds: float | None = None, workers: Any = None,
         progress: OnProgress | bool = None,
     ) -> Summary:  # fmt: skip
-        """The size of each term of a range: the ``top`` largest, and sums by order and composition type; of a run.
+        """The size of each term of a range: the ``top`` largest, and sums by order and composition type; for a run.
 
-        ``by`` as in :meth:`measure`; of a batch norms are over all rows, and a logit or score needs a row.
+        ``by`` as in :meth:`measure`; for a batch norms are over all rows, and a logit or score needs a row.
         ``workers``: a number, an executor or a function that makes one (see
-        :func:`~symcircuits.explain_many`); each is given ranges of term numbers, and no arrays; in other processes they
+        :func:`~symcircuits.explain_many`); each gets ranges of term numbers, and no arrays; other processes
         read the model from the path that it was loaded from. The result is the same, bit for bit, for any number of
         workers that compute alike. ``max_terms`` and ``max_seconds`` end the work: ``stop`` of the result says where,
-        and the ``start`` of another call goes on there. ``progress``: True for a bar, or a function
-        that is told ``(what, done, total)`` now and then. Raises
-        ValueError on what does not exist, by name on a term that is not finite, and from 10^13 terms on.
+        and ``start`` of another call continues there. ``progress``: True for a bar, or a function
+        called with ``(what, done, total)`` now and then. Raises
+        ValueError on what does not exist, on a term that is not finite, naming it, and from 10^13 terms on.
         Source: own construction.
 
         >>> import symcircuits as sc
@@ -162,15 +162,15 @@ class Sums(Generic[A]):
         max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
         progress: OnProgress | bool = None,
     ) -> Largest:  # fmt: skip
-        """The ``k`` largest terms, and a proof that no other is larger; nothing else is listed. Of a run.
+        """The ``k`` largest terms, and a proof that no other is larger, without listing all; for a run.
 
-        ``by`` as in :meth:`summary`, but that None is, of the logits of one prompt, the logit of the first choice less
-        the mean of all, with token and position embedding as one: that stays however the model is written.
+        ``by`` as in :meth:`summary`; None means, for the logits of one prompt, the logit of the first choice less
+        the mean of all, with token and position embedding as one, which does not depend on how the model is written.
         ``max_expansions`` (partial paths), ``max_seconds`` and ``max_memory`` (bytes) end
-        the search; the answer then says what is proved. ``moments``: whether second moments are made for the bounds
-        (None: where their memory and time allow). ``progress``: True for a bar, or a function
-        that is told ``(what, done, total)`` now and then. Raises
-        ValueError on what does not exist, and where a size is not finite. How: :mod:`symcircuits.search.largest`.
+        the search; the result then says what is proved. ``moments``: whether second moments are used for the bounds
+        (None: if memory and time allow). ``progress``: True for a bar, or a function
+        called with ``(what, done, total)`` now and then. Raises
+        ValueError on what does not exist, and if a size is not finite. Method: :mod:`symcircuits.search.largest`.
 
         >>> import symcircuits as sc
         >>> run = sc.random_model(sc.attention_only((4, 4, 4)), seed=1).run([1, 2, 3])
@@ -189,11 +189,11 @@ class Sums(Generic[A]):
         max_seconds: float | None = None, max_memory: int = 2**30,
         progress: OnProgress | bool = None,
     ) -> Sample:  # fmt: skip
-        """Draw ``k`` terms at random, and estimate the sum of the sizes of all, with its standard error. Of a run.
+        """Draw ``k`` terms at random, and estimate the sum of the sizes of all, with its standard error; for a run.
 
         ``by`` as in :meth:`summary`. ``weights``: ``"bound"`` (large terms are likelier, by bounds) or ``"uniform"``.
-        ``max_seconds`` ends it with the draws that there are; what needs more than ``max_memory`` (bytes) is not begun.
-        Raises ValueError on what does not exist, and by name where a size is not finite. How:
+        ``max_seconds`` ends it with the draws made so far; work that needs more than ``max_memory`` (bytes) raises.
+        Raises ValueError on what does not exist, and, naming the term, if a size is not finite. Method:
         :mod:`symcircuits.search.sample`.
 
         >>> import symcircuits as sc
@@ -211,11 +211,11 @@ class Sums(Generic[A]):
     def sum_of_squares(
         self, by: Measure | None = None, *, samples: int = 64, seed: int = 0, max_memory: int = 2**30
     ) -> Squares:
-        """The sum of the squares of the sizes of all terms, at any depth; nothing is listed. Of a run.
+        """The sum of the squares of the sizes of all terms, at any depth, without listing them; for a run.
 
-        Exactly where the second moments of all heads fit into ``max_memory`` (bytes), else estimated by ``samples``
-        random signs. ``by`` as in :meth:`summary`. Raises ValueError on what does not exist, and where the sum is not
-        finite. How: :mod:`symcircuits.search.squares`.
+        Exact if the second moments of all heads fit into ``max_memory`` (bytes), else estimated by ``samples``
+        random signs. ``by`` as in :meth:`summary`. Raises ValueError on what does not exist, and if the sum is not
+        finite. Method: :mod:`symcircuits.search.squares`.
 
         >>> import symcircuits as sc
         >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -231,7 +231,7 @@ class Sums(Generic[A]):
 
     # ----------------------------------------------------------------------------------------------- sums
     def value(self, term: Term) -> A:
-        """The value of one term, computed by itself; ValueError when it is of another readout, or not finite."""
+        """The value of one term; raises ValueError if it belongs to another readout, or is not finite."""
         need("value", term, Term)
         if term.readout != self.expansion.readout:
             raise ValueError(f"{term!r} is not a term of {self.expansion.target} of [{self.expansion.architecture}]")
@@ -246,10 +246,10 @@ class Sums(Generic[A]):
         return self.seen(found, f"the term {term.label}")
 
     def classes(self, most: int | None = None) -> Iterator[tuple[tuple[int, ...], A]]:
-        """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum).
+        """The sums of the terms of equal orders (one per side) and conditions, by the walk: (orders, sum).
 
-        Orders are counted up to ``most``, or as far as the selection needs (None: all). What no term of the selection
-        has is dropped before the last layer, so that the unembedding acts on what is wanted alone.
+        Orders are counted up to ``most``, or as far as the selection needs (None: no limit). Parts without wanted
+        terms are dropped before the last layer, so the unembedding acts only on what is wanted.
         """
         counted = self.expansion.counted
         most = None if most is None or counted is None else max(most, counted)
@@ -264,7 +264,7 @@ class Sums(Generic[A]):
                 yield tuple(m.order for m in marks), found
 
     def total(self) -> A:
-        """The sum of all terms, by the walk (at any depth; nothing is listed)."""
+        """The sum of all terms, by the walk (at any depth, without listing)."""
         total = PairwiseSum()
         with self.calm():
             for _, value in self.classes(0):
@@ -281,11 +281,11 @@ class Sums(Generic[A]):
         return {c: sums[c] for c in self.expansion.counts_by_composition()}
 
     def by_orders(self) -> dict[tuple[int, ...], A]:
-        """The sum of the terms of each number of heads on each side: by (query, key) for scores, by (order,) else."""
+        """The sum of the terms of each number of heads on each side: by (query, key) for scores, else by (order,)."""
         return dict(sorted(self._sums(tuple, "orders {}").items()))
 
     def by_source(self) -> dict[Any, A]:
-        """The sum of the terms from each source, by its name; of scores by the names of (query, key).
+        """The sum of the terms from each source, by its name; for scores by the names of (query, key).
 
         >>> import symcircuits as sc
         >>> run = sc.random_model(sc.attention_only((2, 2), biases=["b_V"]), seed=1).run([1, 2, 3])

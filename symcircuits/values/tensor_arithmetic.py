@@ -1,4 +1,4 @@
-"""Arithmetic by functions of the array API standard alone: nothing is written to, and derivatives go through."""
+"""Arithmetic by functions of the array API standard alone: nothing is overwritten, and gradients pass through."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from symcircuits.values.engine import Meeting, Room, gathered
 __all__ = ["TensorArithmetic"]
 
 _KEY_BYTES = 2**29  # of key vectors
-_KEYS = 2**12  # key paths of which one row meets a query path at a time
-_TOGETHER = 2**20  # numbers in what a query path and key paths make in one product, unless it is told
+_KEYS = 2**12  # key paths whose one row is combined with a query path at a time
+_TOGETHER = 2**20  # numbers in one product of a query path and key paths, by default
 
 
 class TensorArithmetic(NamedTuple):
@@ -24,31 +24,31 @@ class TensorArithmetic(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """Bytes of key vectors that are kept."""
+        """Bytes of key vectors to cache."""
         return _KEY_BYTES
 
     def joined(self, parts: Sequence[Any], axis: int = 0) -> Any:
-        """Arrays put together."""
+        """Arrays concatenated."""
         return self.ring.xp.concat(parts, axis=axis)
 
     def flat(self, block: Any, shape: tuple[int, ...]) -> Any:
-        """Other axes."""
+        """A block reshaped."""
         return block if tuple(block.shape) == shape else self.ring.xp.reshape(block, shape)
 
     def bytes_of(self, made: Any) -> int:
-        """Of one array."""
+        """The memory of one array."""
         return int(prod(made.shape) * self.ring.xp.finfo(self.ring.dtype).bits // 8)
 
     def packed(self, pieces: Iterable[Any], size: int, total: int, wide: bool) -> Iterator[Any]:
-        """Put together or cut; the type stays."""
+        """Blocks, concatenated or cut; the type stays."""
         return gathered(pieces, size, self.joined)
 
     def lengths(self, block: Any) -> Any:
-        """In the type of the arrays."""
+        """Norms in the type of the arrays."""
         return _lengths(block, self.ring)
 
     def lengths_of_pairs(self, mask: Any) -> Meeting:
-        """Each term is formed: derivatives of Gram matrices round off more."""
+        """Each term is formed: gradients of Gram matrices have larger rounding errors."""
         return _Lengths(self.ring, self._together(), mask)
 
     def entries_of_pairs(self) -> Meeting:
@@ -65,7 +65,7 @@ class TensorArithmetic(NamedTuple):
 
 
 class _Meeting:
-    """Query paths one by one, with so many key paths; all stay what they are."""
+    """Query paths one by one, with ``keys`` key paths; all are unchanged."""
 
     queries = 1
 
@@ -81,7 +81,7 @@ class _Meeting:
 
 class _Scores(_Meeting):
     def met(self, query: Any, key: Any) -> tuple[Any, bool]:
-        """``q k^T`` of one query path ``[..., n, d_head]``; never sure to be finite."""
+        """``q k^T`` of one query path ``[..., n, d_head]``; never known to be finite."""
         return query @ self.ring.transpose(key), False
 
 
@@ -94,16 +94,16 @@ class _Lengths(_Meeting):
 
 class _Entries(_Meeting):
     def met(self, query: Any, key: Any) -> Any:
-        """``[1, keys, ...]``, of vectors at one position each."""
+        """``[1, keys, ...]``, from vectors at one position each."""
         return self.ring.xp.sum(query[..., 0, :] * key[..., 0, :], axis=-1)[None, ...]
 
 
 def _lengths(block: Any, ring: Namespace) -> Any:
-    """Frobenius norms of matrices, whatever the size of the numbers."""
+    """Frobenius norms of matrices, without overflow or underflow."""
     xp = ring.xp
     most = xp.max(xp.abs(block), axis=(-2, -1), keepdims=True)
     one, none = xp.ones_like(most), most == 0
     scaled = block / xp.where(none, one, most)
     squared = xp.sum(scaled * scaled, axis=(-2, -1), keepdims=True)
-    length = xp.sqrt(xp.where(none, one, squared)) * most  # a root of 0 has no derivative
+    length = xp.sqrt(xp.where(none, one, squared)) * most  # the root has no derivative at 0
     return length[..., 0, 0]

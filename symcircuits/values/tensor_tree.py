@@ -1,7 +1,7 @@
-"""Values of paths in arrays of any library: neighbours share their beginning, one step in head space a head.
+"""Values of paths in arrays of any library: neighbours share their beginning, one step in head space per head.
 
-What :mod:`symcircuits.values.siblings` does with NumPy, by functions of the array API standard alone. Nothing is
-written to, and nothing is kept from one pass to the next, so that derivatives go through every pass by itself. The
+Does the work of :mod:`symcircuits.values.siblings` by functions of the array API standard alone. Nothing is
+overwritten, and nothing is kept from one pass to the next, so gradients pass through every pass by itself. The
 heads of a layer that follow the same beginning are taken together, in one product each for virtual weights, patterns
 and readout.
 """
@@ -22,8 +22,8 @@ from symcircuits.values.engine import Piece, Room, Span, gathered
 
 __all__ = ["TensorTree"]
 
-_KEPT = 2**26  # numbers in read-out matrices of heads that are kept during a pass
-_TOGETHER = 2**22  # numbers in a block of values, if it is of more than one chain of heads
+_KEPT = 2**26  # numbers in readout matrices of heads that are cached during a pass
+_TOGETHER = 2**22  # numbers in a block of values with more than one chain of heads
 
 Chain = tuple[Head, ...]
 
@@ -36,7 +36,7 @@ class _Node(NamedTuple):
 class TensorTree:
     """One pass over the paths of a program, in the order of :class:`~symcircuits.core.paths.Paths`.
 
-    ``shape``: that of the tokens, batch axes and ``n_context``. ``row``: the position that is asked for (None: all).
+    ``shape``: that of the tokens, batch axes and ``n_context``. ``row``: the wanted position (None: all).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TensorTree:
     def pieces(
         self, weights: Mapping[Mark, int], span: Span, room: Room | None = None, narrow: bool = False
     ) -> Iterator[Piece]:
-        """See :class:`symcircuits.values.engine.Side`; what lies before the span is made too. Nothing is written to."""
+        """See :class:`symcircuits.values.engine.Side`; terms before the span are computed; nothing is overwritten."""
         span.enter()
         marks: list[Mark] = []
         blocks = self._blocks(weights, marks)
@@ -89,7 +89,7 @@ class TensorTree:
             yield values
 
     def _together(self, weights: Mapping[Mark, int]) -> Iterator[list[Chain]]:
-        """Chains of heads in order, those together that differ in the last head, of one layer, alone."""
+        """Chains of heads in order, grouped if they differ only in the last head, within one layer."""
         group: list[Chain] = []
         for chain in self.paths.chains(weights):
             if group and not (len(group) < self._most(group[0]) and self._alike(group[0], chain)):
@@ -100,7 +100,7 @@ class TensorTree:
             yield group
 
     def _most(self, chain: Chain) -> int:
-        """How many chains are taken together."""
+        """How many chains are computed together."""
         if len(chain) < 2:
             return 1
         width = self._shape((self._cols or self._branches[chain[-1]].right)[-1])[1]
@@ -115,7 +115,7 @@ class TensorTree:
         return same and a.scales == b.scales and self._shape(a.right[-1]) == self._shape(b.right[-1])
 
     def _shape(self, factor: Any) -> tuple[int, int]:
-        """The shape of a weight as it is multiplied with."""
+        """The shape of a weight as a factor."""
         shape = self.matrices.matrices[factor.symbol.argument].shape
         return (shape[-1], shape[-2]) if factor.transposed else (shape[-2], shape[-1])
 
@@ -126,12 +126,12 @@ class TensorTree:
         return self._asked(self.ring.spread(value, self.batch))
 
     def _asked(self, value: Any) -> Any:
-        """The row that is asked for, of a matrix whose rows are positions."""
+        """The wanted row of a matrix whose rows are positions."""
         return value if self.row is None else value[..., self.row : self.row + 1, :]
 
     # --------------------------------------------------------------------------------------- in head space
     def _through(self, stack: list[_Node], chains: list[Chain], sources: tuple[Source, ...], used: list[int]) -> Any:
-        """What chains have in their last heads' values, ``[chains, sources, ..., n, d]``, of the sources used."""
+        """The values of chains in their last heads, ``[chains, sources, ..., n, d]``, for the sources used."""
         beginning, xp = chains[0][:-1], self.ring.xp
         shared = 0
         while shared < min(len(stack), len(beginning)) and stack[shared].branch.head == beginning[shared]:
@@ -154,7 +154,7 @@ class TensorTree:
         return self.matrices.scaled(last.scales, mix @ (z @ link) if self.row is None else (mix @ z) @ link)
 
     def _start(self, head: Head, sources: tuple[Source, ...]) -> _Node:
-        """All sources of a first head, taken into its value space and mixed by its pattern."""
+        """All sources of a first head, mapped into its value space and mixed by its pattern."""
         branch, rows = self._branches[head], []
         for s in sources:
             if s.head is None:
@@ -180,18 +180,18 @@ class TensorTree:
         return _Node(branch, self.matrices.scaled(branch.scales, z))
 
     def _link(self, before: Head, head: Head) -> Any:
-        """``W_O^{f T} W_V^{h T}``, with what the norm of h does to columns."""
+        """``W_O^{f T} W_V^{h T}``, with the effect of h's norm on columns."""
         return self.matrices.chain(self._branches[before].right[-1:] + self._branches[head].right[:-1])
 
     def _pattern(self, head: Head) -> Any:
         return self._asked(self.ring.spread(self.matrices.factor(self._branches[head].left[0]), self.batch))
 
     def _columns(self, head: Head) -> Any:
-        """``W_O^T`` and what reads the stream."""
+        """``W_O^T`` times the reader of the stream."""
         return self.matrices.chain(self._branches[head].right[-1:] + self._cols)
 
     def _read(self, chains: list[Chain], z: Any) -> Any:
-        """What is read of ``z [chains, sources, ..., n, d]``: ``[chains sources, ..., n, width]``."""
+        """The readout of ``z [chains, sources, ..., n, d]``: ``[chains sources, ..., n, width]``."""
         heads = tuple(chain[-1] for chain in chains)
         value = z @ self._kept_of(("read", *heads), self._columns)
         value = self.ring.xp.reshape(value, (-1, *value.shape[2:]))
@@ -201,7 +201,7 @@ class TensorTree:
         return self.matrices.scaled(self._scales, value)
 
     def _kept_of(self, key: tuple[Any, ...], make: Callable[[Head], Any]) -> Any:
-        """Matrices of heads one above the other, ``[heads, 1 .., rows, columns]``; kept while they are few."""
+        """Matrices of heads stacked, ``[heads, 1 .., rows, columns]``; cached while they are few."""
         if key in self._made:
             return self._made[key]
         heads = key[2:] if key[0] == "link" else key[1:]

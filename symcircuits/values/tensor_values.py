@@ -1,4 +1,4 @@
-"""Values of terms, and their sums, in arrays of the library that somebody uses: PyTorch, JAX, CuPy."""
+"""Values of terms, and their sums, in arrays of the user's library: PyTorch, JAX, CuPy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REMEDY = "use a wider type, or scale the weights"
 
 
 class _Embedded(Mapping[str, Any]):
-    """``{"embed": X0}``, looked up anew each time: a derivative goes through a look-up once."""
+    """``{"embed": X0}``, looked up anew each time: a gradient passes through a look-up once."""
 
     def __init__(self, tensors: Tensors) -> None:
         self._tensors = tensors
@@ -44,11 +44,11 @@ class _Embedded(Mapping[str, Any]):
 
 @final
 class TensorValues(Sums[Any]):
-    """The values of an expansion's terms; iterate for one array a term, in order.
+    """The values of an expansion's terms; iteration gives one array per term, in order.
 
     Arrays are of the library, device and type of ``tensors``, in the shapes of
-    :class:`~symcircuits.values.evaluate.Values`; so are its sums. Raises ValueError, by name, where an array is
-    missing, and where a value or sum is not finite. ``instead``: matrices that stand in for others, by argument name.
+    :class:`~symcircuits.values.evaluate.Values`; so are its sums. Raises ValueError, naming it, if an array is
+    missing, or a value or sum is not finite. ``instead``: matrices that replace others, by argument name.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TensorValues(Sums[Any]):
 
     @property
     def run(self) -> Any:
-        """There is none: TypeError."""
+        """Not available: raises TypeError."""
         return self.tensors.model
 
     def __repr__(self) -> str:
@@ -76,23 +76,23 @@ class TensorValues(Sums[Any]):
 
     # ------------------------------------------------------------------------- an engine (see values.engine)
     def paths(self, side: int, row: int | None = None) -> TensorTree:
-        """The paths of a side in pieces; ``row``: their values at one position alone."""
+        """The paths of a side in pieces; ``row``: only their values at that position."""
         return TensorTree(self.expansion.sides[side], self.matrices, self.ring, self.tensors.shape, row)
 
     @property
     def arithmetic(self) -> TensorArithmetic:
-        """That of the array API standard."""
+        """The arithmetic of the array API standard."""
         return TensorArithmetic(self.ring, self.tensors.shape)
 
     def shorter(self) -> TensorValues:
-        """Values of the same norms, without the vocabulary where that is less."""
+        """Values of the same norms, without the vocabulary if that is less work."""
         return TensorValues(self.expansion, self.tensors, _without_vocabulary(self))
 
     def all_terms(self) -> None:
-        """Terms are met in pieces, however few."""
+        """Terms are computed in pieces, even if they are few."""
 
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
-        """What each term adds to an output at a position, or to the difference of two: one row reads, and one row."""
+        """What each term adds to an output at a position, or to the difference of two: one row reads one row."""
         arrays, instead = self.tensors.arrays, dict[str, Any]()
         biased = self.expansion.target == "logits" and "b_U" in self.expansion.architecture.biases
         for name in (self.reader, "b_U") if biased else (self.reader,):
@@ -118,25 +118,25 @@ class TensorValues(Sums[Any]):
         return self.tensors.arrays[name]
 
     def look(self, what: str, values: Any, first: int) -> None:
-        """ValueError, by the term's name, where something of the terms from ``first`` on is not finite."""
+        """Raise ValueError, naming the term, if a number of the terms from ``first`` on is not finite."""
         if self.tensors.finite and not self.ring.finite(values):
             raise not_finite(self.expansion, what, first + self.ring.place(values)[0], self.ring, _REMEDY)
 
     def quiet(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        """As they come: what a library warns of is not ours."""
+        """A context that changes nothing: a library's warnings are left alone."""
         return pieces
 
     def spread(self, value: Any) -> Any:
         """A value with the batch axes of the tokens."""
         return self.ring.spread(value, self.batch)
 
-    # ------------------------------------------------------------------------------------- what sums need
+    # ------------------------------------------------------------------------------------- for sums
     def seen(self, value: Any, what: Any) -> Any:
-        """A sum, all of whose numbers are finite; else ValueError."""
+        """A sum with finite numbers; otherwise raises ValueError."""
         if self.tensors.finite and not self.ring.finite(value):
             raise ValueError(
                 f"the sum of {what} of {self.expansion.target} is not finite at {self.ring.place(value)}: numbers "
-                f"leave the range of {self.ring} on the way; {_REMEDY}"
+                f"leave the range of {self.ring} during the computation; {_REMEDY}"
             )
         return value
 
@@ -163,7 +163,7 @@ class TensorValues(Sums[Any]):
 
 
 def _without_vocabulary(values: TensorValues) -> dict[str, Any]:
-    """Of logits ``W_U`` and ``b_U`` by the triangle T of ``[W_U, b_U] = Q T``, which is as long and smaller."""
+    """For logits ``W_U`` and ``b_U`` by the triangle T of ``[W_U, b_U] = Q T``, smaller and with the same norms."""
     arrays, xp = values.tensors.arrays, values.ring.xp
     if values.expansion.target != "logits" or not hasattr(xp, "linalg"):
         return {}
@@ -172,7 +172,7 @@ def _without_vocabulary(values: TensorValues) -> dict[str, Any]:
     whole = xp.concat([w_u, arrays["b_U"][:, None]], axis=1) if biased else w_u
     if whole.shape[0] <= whole.shape[1]:
         return {}
-    if xp.finfo(values.ring.dtype).bits not in (32, 64):  # no library makes one of other types
+    if xp.finfo(values.ring.dtype).bits not in (32, 64):  # no library has it for other types
         return {}
     triangle = xp.linalg.qr(whole)[1]
     if not _leads_back(values, whole, triangle):
@@ -181,10 +181,10 @@ def _without_vocabulary(values: TensorValues) -> dict[str, Any]:
 
 
 def _leads_back(values: TensorValues, whole: Any, triangle: Any) -> bool:
-    """Whether derivatives go through a triangle, if there are any: they divide by what stands on its diagonal."""
+    """Whether gradients, if any, pass through a triangle: they divide by the entries on its diagonal."""
     if getattr(whole, "requires_grad", None) is False:
         return True
-    if not values.tensors.finite:  # nothing can be looked at
+    if not values.tensors.finite:  # nothing can be checked
         return False
     xp = values.ring.xp
     sizes = xp.abs(xp.linalg.diagonal(triangle))
@@ -192,7 +192,7 @@ def _leads_back(values: TensorValues, whole: Any, triangle: Any) -> bool:
 
 
 def _check_there(expansion: Expansion, tensors: Tensors, instead: Mapping[str, Any]) -> None:
-    """ValueError that lists what the terms need and nobody gave."""
+    """Raise ValueError, listing the arrays that the terms need and that are missing."""
     made = {"C", "ones"} | ({"P"} if "W_pos" in tensors.arrays else set())
     if tensors.from_tokens:
         made |= {"t", "W_E"}
@@ -210,5 +210,5 @@ def _check_there(expansion: Expansion, tensors: Tensors, instead: Mapping[str, A
     missing = [n for n in needed if n not in made and n not in instead and n not in tensors.arrays]
     if missing:
         listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-        what = f"{listed} (W_E goes with tokens; X0 stands for both)" if "t" in missing else listed
-        raise ValueError(f"terms of {expansion.target} need what is not among the arrays: {what}")
+        what = f"{listed} (W_E needs tokens; X0 replaces both)" if "t" in missing else listed
+        raise ValueError(f"terms of {expansion.target} need missing arrays: {what}")

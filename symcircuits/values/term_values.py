@@ -1,4 +1,4 @@
-"""The values of all terms, in the order of the expansion; on a run streamed through one buffer that stays in cache."""
+"""The values of all terms, in the order of the expansion; for a run streamed through one buffer that stays in cache."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from symcircuits.values.tensor_values import TensorValues
 
 __all__ = ["arrays", "term_values"]
 
-_Found = tuple[Any, bool]  # values, and whether they are sure to be finite
-_BLOCK_BYTES = 2**20  # of values at a time: small, so that they are read while they are in the cache
-_FRESH = 2**18  # numbers of a block that is kept
+_Found = tuple[Any, bool]  # values, and whether they are known to be finite
+_BLOCK_BYTES = 2**20  # of values at a time: small enough to be read from the cache
+_FRESH = 2**18  # numbers of a block whose memory is reused
 
 
 def term_values(
@@ -33,7 +33,7 @@ def term_values(
     most, terms = None if size is None else whole("size", size, 1), range_of(values.expansion, start, stop)
     if isinstance(values, TensorValues):
         if out is not None:
-            raise ValueError("out is for a run of NumPy; in Tensors every block is an array of its own")
+            raise ValueError("out needs a run (NumPy); with Tensors every block is an array of its own")
     elif most is None and out is None:
         with values.calm():
             found = values.all_terms()
@@ -70,7 +70,7 @@ def _found(values: Engine, room: Room, span: Span) -> Iterator[_Found]:
 
 
 def _cut(values: Engine, blocks: Iterator[_Found], terms: range, span: Span) -> Iterator[Numbers]:
-    """Blocks of values from ``span`` on as those of a range; what is not a number is refused by the term's name."""
+    """Blocks of values from ``span`` on, cut to a range; a number that is not finite raises, naming the term."""
     at = terms.start
     for block, finite in blocks if terms else ():
         found = block[span.part(int(block.shape[0]), terms.stop - at), ...]
@@ -84,14 +84,14 @@ def _cut(values: Engine, blocks: Iterator[_Found], terms: range, span: Span) -> 
 
 
 def _fitting(out: Any, values: Values, size: int | None) -> Array:
-    """An array that the values of a term fit into, as it was given; ValueError where they do not."""
+    """An array that the values of a term fit into, unchanged; raises ValueError if they do not."""
     run, each = values.run, values.shape
     said = f"[terms, {', '.join(map(str, each))}] of {run.dtype}"
     if not isinstance(out, np.ndarray) or out.dtype != run.dtype or out.shape[1:] != each or not len(out):
         what = f"{list(out.shape)} of {out.dtype}" if isinstance(out, np.ndarray) else repr(out)
-        raise ValueError(f"out is an array {said}, one term or more, not {what}")
+        raise ValueError(f"out must be an array {said}, for one or more terms, not {what}")
     if not out.flags.c_contiguous or not out.flags.writeable:
-        raise ValueError("out is an array that can be written to and whose numbers follow each other (C order)")
+        raise ValueError("out must be a writable array, contiguous in C order")
     if size is not None and size > len(out):
-        raise ValueError(f"out has room for {amount(len(out), 'term')}, and size={size} asks for more")
+        raise ValueError(f"out has room for {amount(len(out), 'term')}, but size={size} needs more")
     return out if size is None else out[:size]

@@ -1,7 +1,7 @@
-"""Token and position embedding as one source: what one has and the other has not, the model does not say.
+"""Token and position embedding as one source: how they are divided between the two is not a property of the model.
 
-A vector that is added to every token embedding and taken from every position leaves all that the model computes as it
-is. So terms of either depend on how the weights are written, and a term of both does not.
+Adding a vector to every token embedding and subtracting it from every position changes nothing that the model
+computes. So terms of either depend on how the weights are written, and a term of both does not.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def are_apart(expansion: Expansion) -> bool:
     >>> are_apart(terms), are_apart(terms.from_source("embed"))
     (True, False)
     """
-    known = {source.name for source in expansion.sources}  # of the target, whatever is selected
+    known = {source.name for source in expansion.sources}  # of the target, for any selection
     return set(TOGETHER) <= known and all(expansion.from_source(name).count for name in TOGETHER)
 
 
 class OneOrTwo:
-    """What is said of a term, or of two through the same heads that count as one: ``beside``, that from positions."""
+    """A term, or two through the same heads that count as one; ``beside`` is that from positions."""
 
     __slots__ = ()
     term: Term
@@ -46,18 +46,18 @@ class OneOrTwo:
 
     @property
     def label(self) -> str:
-        """``embed -> L0H1``; of two ``embed + pos -> L0H1``."""
+        """``embed -> L0H1``; for two ``embed + pos -> L0H1``."""
         both = " + ".join(TOGETHER)
         return self.term.label if self.beside is None else self.term.label.replace(TOGETHER[0], both, 1)
 
     @property
     def text(self) -> str:
-        """The formula; of two their sum."""
+        """The formula; for two, their sum."""
         return " + ".join(term.text for term in self.terms)
 
 
 def beside(expansion: Expansion, term: Term) -> Term | None:
-    """The term through the same heads from positions, of one from the token embedding; else None.
+    """The term from positions through the same heads, for one from the token embedding; else None.
 
     >>> import symcircuits as sc
     >>> terms = sc.logits(sc.attention_only((2,), "standard"))
@@ -71,7 +71,7 @@ def beside(expansion: Expansion, term: Term) -> Term | None:
 
 
 def joined(values: Values) -> Values:
-    """Of each pair of terms from the token embedding and from positions one, whose values are the sum of both.
+    """One term for each pair of terms from the token embedding and from positions, with the sum of both values.
 
     It is the term from the token embedding, with ``X_0 + P`` (over the multiplier of the embedding) in place of X_0.
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 __all__ = ["joined", "top"]
 
-_GROUP = 64  # numbers of which the largest is found first
+_GROUP = 64  # numbers whose largest is found first
 
 Numbered = tuple[tuple[int, float], ...]
 
@@ -34,7 +34,7 @@ def joined(k: int, *parts: Numbered) -> Numbered:
 
 def _of_block(start: int, sizes: npt.NDArray[np.floating], k: int) -> Numbered:
     groups = len(sizes) // _GROUP
-    if 0 < k <= groups // 4:  # the k-th largest of the largest of each group is not above the k-th of all
+    if 0 < k <= groups // 4:  # the k-th largest of the group maxima is at most the k-th largest of all
         whole = sizes[: groups * _GROUP].reshape(groups, _GROUP)
         highest = np.maximum(whole.max(1), -whole.min(1))
         chosen = np.flatnonzero(highest >= _kth(highest, k))
@@ -43,7 +43,7 @@ def _of_block(start: int, sizes: npt.NDArray[np.floating], k: int) -> Numbered:
     else:
         places = np.arange(len(sizes))
     absolute = np.abs(sizes[places])
-    if k < len(places):  # all that are not below the k-th, so that ties are all there
+    if k < len(places):  # all that are not below the k-th, ties included
         places = places[absolute >= (_kth(absolute, k) if k else np.inf)]
     return joined(k, tuple((start + int(i), float(sizes[i])) for i in places))
 

@@ -1,13 +1,13 @@
 """Sizes of logit terms without the vocabulary: a smaller unembedding with the same norms and the chosen entries.
 
 With ``W_U = Q T`` (Q with orthonormal columns, T square) a term ``Y W_U^T`` has the Frobenius norm of ``Y T^T``, which
-has ``d_model`` columns and not ``d_vocab_out``. So the terms are evaluated with T in the place of ``W_U``, and with one
-more row for each token whose logit is asked for. With a bias ``[W_U b_U] = Q [T b]``, so that sums of terms with that
-of ``b_U`` among them keep their norms too. Source: own derivation (orthonormal columns keep lengths).
+has ``d_model`` columns and not ``d_vocab_out``. So the terms are evaluated with T in place of ``W_U``, and with one
+more row for each token whose logit is wanted. With a bias ``[W_U b_U] = Q [T b]``, so sums of terms that include that
+of ``b_U`` keep their norms too. Source: own derivation (orthonormal columns keep lengths).
 
-T is the triangle of the QR decomposition. Where norms are needed to float32 alone, and ``W_U`` is well enough
-conditioned, it is made of the Gram matrix ``W_U^T W_U``, in float64: a fifth of the time. A norm is then off by at most
-some ``u cond(W_U)^2``, u that of float64: not good enough for a run in float64.
+T is the triangle of the QR decomposition. If norms are needed to float32 precision only, and ``W_U`` is well enough
+conditioned, it is computed from the Gram matrix ``W_U^T W_U``, in float64: a fifth of the time. The relative error of
+a norm is then at most some ``u cond(W_U)^2``, u that of float64: not good enough for a run in float64.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Compact", "compact", "with_mean"]
 
-# Of each model and type T, and by what it is seen that an array was written to meanwhile, as may be done where somebody
-# gave it to the model.
+# By model and type, T, and a key that shows whether an array was written to since, which the owner of the arrays
+# may do.
 _TRIANGLES: WeakKeyDictionary[Model, dict[np.dtype[Any], tuple[Array, Array]]] = WeakKeyDictionary()
-_BLOCK = 2**27  # numbers of an unembedding that are decomposed at a time
-_GRAM_ROWS = 2048  # rows whose products are added up at a time
-_GRAM_ERROR = 64 * float(np.finfo(np.float64).eps) / 2  # of a Gram matrix, as a part of its norm
+_BLOCK = 2**27  # numbers of an unembedding decomposed at a time
+_GRAM_ROWS = 2048  # rows whose products are added at a time
+_GRAM_ERROR = 64 * float(np.finfo(np.float64).eps) / 2  # of a Gram matrix, relative to its norm
 
 
 class Compact:
-    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read."""
+    """A small unembedding for sizes: ``matrices`` that replace the run's, and how results are read."""
 
     def __init__(self, values: Values, tokens: Sequence[int]) -> None:
         arrays, dtype, chosen = values.run.arrays, values.run.dtype, list(tokens)
@@ -50,7 +50,7 @@ class Compact:
             self.matrices["b_U"] = np.concatenate(bias)[:, None].astype(dtype)
 
     def read(self, values: Array) -> tuple[Array, Array, Array]:
-        """Of values ``[..., width + tokens + 1]``: what has the norms of terms, the chosen entries, the mean of all.
+        """Of values ``[..., width + tokens + 1]``: columns with the norms of terms, the chosen entries, and the mean.
 
         Without chosen tokens there is no mean either.
         """
@@ -59,9 +59,9 @@ class Compact:
 
 
 def with_mean(values: Values, by: Measure) -> tuple[Values, Measure]:
-    """Of a centred logit the same values with two outputs, the chosen one and the mean of all, and their difference.
+    """For a centred logit, the same values with two outputs, the chosen one and the mean of all, and their difference.
 
-    Any other measure, filled in, as it is. So whatever computes the difference of two logits computes this.
+    Any other measure, filled in, is unchanged. So code for the difference of two logits computes this too.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=4).run([1, 2, 3])
@@ -87,7 +87,7 @@ def _mean(rows: Array) -> Array:
 
 
 def _known_triangle(run: Run) -> Array:
-    """T, and b as its last column where there is a bias: made once for all runs of a model in a type."""
+    """T, with b as its last column if there is a bias: computed once for all runs of a model in a type."""
     w_u, b_u = run.arrays["W_U"], run.arrays.get("b_U")
     along = np.asarray(np.random.default_rng(0).standard_normal(w_u.shape[1]), w_u.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -99,11 +99,11 @@ def _known_triangle(run: Run) -> Array:
 
 
 def _triangle(matrix: Array, column: Array | None = None, unit: float = 0.0) -> Array:
-    """A square root T of ``M^T M``, in float64; of a large M block by block, without a copy of all.
+    """A square root T of ``M^T M``, in float64; for a large M block by block, without a copy of it.
 
-    ``column``: one more column of M. ``unit``: to what part of themselves norms ``|T x|`` are to be right, 0: as well
-    as they can be. By a QR decomposition, ``[T; B] = Q' T'``: ``T^T T`` is that of the rows before, so ``T'^T T'`` is
-    that of all rows so far; or by :func:`_of_gram`, where that does.
+    ``column``: one more column of M. ``unit``: the relative accuracy of norms ``|T x|``, 0: as accurate
+    as possible. By a QR decomposition, ``[T; B] = Q' T'``: ``T^T T`` is that of the rows before, so ``T'^T T'`` is
+    that of all rows so far; or by :func:`_of_gram`, if that is accurate enough.
     """
     found = _of_gram(matrix, column, unit) if unit > _GRAM_ERROR else None
     if found is not None:
@@ -126,10 +126,10 @@ def _rows(matrix: Array, column: Array | None, start: int, each: int, before: Ar
 
 
 def _of_gram(matrix: Array, column: Array | None, unit: float) -> Array | None:
-    """The triangle by Cholesky's decomposition of the Gram matrix; None where it may be off by more than ``unit``.
+    """The triangle by Cholesky's decomposition of the Gram matrix; None if its error may exceed ``unit``.
 
-    ``||T x|^2 - |M x|^2| <= e |M|^2 |x|^2`` with e the error of the Gram matrix, so that a norm is off by at most
-    ``e cond(M)^2 / 2`` of itself.
+    ``||T x|^2 - |M x|^2| <= e |M|^2 |x|^2`` with e the error of the Gram matrix, so the relative error of a norm is at
+    most ``e cond(M)^2 / 2``.
     """
     columns = matrix.shape[1] + (column is not None)
     gram, none = np.zeros((columns, columns)), np.zeros((0, columns))
@@ -145,7 +145,7 @@ def _of_gram(matrix: Array, column: Array | None, unit: float) -> Array | None:
 
 
 def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
-    """The small unembedding, where the target is logits and the vocabulary larger than the stream; else None.
+    """The small unembedding, if the target is logits and the vocabulary larger than the stream; else None.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=4).run([1, 2, 3])

@@ -1,4 +1,4 @@
-"""Values of terms in which nothing is held fixed, and their sums by degree, by the walk; on a run, or over any ring."""
+"""Values of terms with nothing held fixed, and their sums by degree, by the walk; on a run, or over any ring."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Graded = dict[int, Array]
 _OF_FIXED_PATTERNS = (
     "blocks", "measure", "summary", "largest", "sample", "sum_of_squares", "by_order", "by_composition", "by_source",
 )  # fmt: skip
-_HELD_BYTES = 2**28  # parts of patterns and of MLPs that are kept, to be used in other terms
+_HELD_BYTES = 2**28  # parts of patterns and of MLPs that are cached for other terms
 
 
 class _Joints:
-    """Where sides meet: a query a key, and what an MLP's ``W_in`` reads what its gate reads."""
+    """The product of two sides: of query and key, or of the inputs of an MLP's ``W_in`` and of its gate."""
 
     def __init__(self, matrices: Matrices) -> None:
         self.matrices, self.ring = matrices, matrices.ring
@@ -41,21 +41,21 @@ class _Joints:
         return self.matrices.matrices[name]
 
     def scores(self, target: Readout, query: Array, key: Array) -> Array:
-        """``scale q k^T``, turned where positions are rotary."""
+        """``scale q k^T``, rotated if positions are rotary."""
         query, key = (self.matrices.turned(target.head, rows) for rows in (query, key))
         raw: Array = self.ring.matmul(query, transpose(key))
         return self.times(self.at(f"scale_{target.scale}"), raw) if target.scale else raw
 
     def masked(self, head: Head, scores: Array) -> Array:
-        """The pattern, or its part: the scores where a query may attend, else 0."""
+        """The pattern, or a part of it: the scores where a query may attend, else 0."""
         return self.times(self.at(f"mask_L{head.layer}"), scores)
 
     def times(self, a: Array, b: Array) -> Array:
-        """Entry by entry."""
+        """The product, entry by entry."""
         return self.ring.times(a, b)  # type: ignore[no-any-return]
 
     def written(self, target: Readout, hidden: Array) -> Array:
-        """What an MLP writes, of what is inside it."""
+        """The output of an MLP, from its inside."""
         return self.ring.matmul(hidden, transpose(self.at(f"W_out_{_layer(target)}")))  # type: ignore[no-any-return]
 
     def bias(self, target: Readout) -> Array:
@@ -69,9 +69,10 @@ def _layer(target: Readout) -> str:
 
 @final
 class UnfrozenValues:
-    """The values of such terms on a run; iterate for one array a term, in order. Shapes as in ``evaluate``.
+    """The values of such terms on a run; iteration gives one array per term, in order. Shapes as in ``evaluate``.
 
-    What measures, ranks or sorts terms is about :class:`~symcircuits.values.evaluate.Values` (AttributeError here).
+    Methods that measure, rank or sort terms belong to :class:`~symcircuits.values.evaluate.Values` (AttributeError
+    here).
     """
 
     def __init__(self, terms: Unfrozen, run: Run) -> None:
@@ -88,13 +89,13 @@ class UnfrozenValues:
     def __repr__(self) -> str:
         return f"<Values of {self.terms!r} on {self.run!r}>"
 
-    if not TYPE_CHECKING:  # to a type checker they are not there
+    if not TYPE_CHECKING:  # hidden from type checkers
 
         def __getattr__(self, name: str) -> Any:
             if name in _OF_FIXED_PATTERNS:
                 raise AttributeError(
-                    f"{name} is about terms with patterns held fixed (see logits, scores, stream); these terms have "
-                    "nothing held fixed: iterate over their values, or see total and by_degree"
+                    f"{name} needs terms with patterns held fixed (see logits, scores, stream); these terms have "
+                    "nothing held fixed: iterate over their values, or use total and by_degree"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -103,22 +104,22 @@ class UnfrozenValues:
             yield self.value(term)
 
     def value(self, term: UnfrozenTerm) -> Array:
-        """The value of one term; ValueError when it is a term of another readout."""
+        """The value of one term; raises ValueError if it belongs to another readout."""
         if term.readout != self.terms.expansion.readout:
             raise ValueError(f"{term!r} is not a term of {self.terms.target} of [{self.terms.architecture}]")
         return self._spread(self._joined(term.readout, term.trees))
 
     def by_degree(self) -> dict[int, Array]:
-        """The sum of the terms of each degree, by the walk (nothing is listed); ValueError where one is not finite."""
+        """The sum of the terms of each degree, by the walk, without listing; raises ValueError if one is not finite."""
         return {d: finite(self, f"the sum of the terms of degree {d}", v) for d, v in self.degrees().items()}
 
     def degrees(self) -> dict[int, Array]:
-        """The same, whatever the numbers are."""
+        """The same, unchecked."""
         with np.errstate(over="ignore", invalid="ignore"):
             return {d: self._spread(v) for d, v in sums_by_degree(self.terms, self._matrices).items()}
 
     def total(self) -> Array:
-        """The sum of all terms, by the walk; of no terms, 0. ValueError where it is not finite."""
+        """The sum of all terms, by the walk; 0 without terms. Raises ValueError if it is not finite."""
         parts = list(self.degrees().values())
         return finite(self, "the sum of all terms", np.asarray(sum(parts[1:], parts[0]))) if parts else self._zero()
 
@@ -136,7 +137,7 @@ class UnfrozenValues:
         return sides[0] if len(sides) == 1 else self._joints.scores(target, *sides)
 
     def _side(self, program: Program, tree: Tree) -> Array:
-        """One side: its patterns and its source take the place of those of the run."""
+        """One side: its patterns and its source replace those of the run."""
         patterns, known = dict[str, Any](), dict[str, Any](self._matrices.known)
         for head, pair in zip(tree.path.heads, tree.patterns, strict=True):
             if pair is not None:
@@ -178,7 +179,7 @@ class UnfrozenValues:
 
 # ------------------------------------------------------------------------------------------ sums, by the walk
 def sums_by_degree(terms: Unfrozen, matrices: Matrices) -> Graded:
-    """The sums of the terms of each degree over any ring, none of them listed; of nothing, nothing."""
+    """The sums of the terms of each degree over any ring, without listing them; empty without terms."""
     walk, expansion, sums = _GradedWalk(terms.architecture, matrices), terms.expansion, Graded()
     values = [walk.of(paths) for paths in expansion.sides]
     for marks, _ in expansion.marks():
@@ -202,7 +203,7 @@ class _GradedWalk:
         return walk_marked(paths.program, paths.algebra(self))
 
     def _plain(self, program: Program) -> Graded:
-        """The whole of a program, its marks added up."""
+        """The sum over all marks of a program."""
         return self.add(list(self.of(Paths(program, {}, {})).values()))
 
     def scores(self, target: Readout, query: Graded, key: Graded) -> Graded:
@@ -248,7 +249,7 @@ class _GradedWalk:
         return self._gathered((d, part) for value in values for d, part in value.items())
 
     def _multiplied(self, a: Graded, b: Graded, product: Callable[[Array, Array], Array]) -> Graded:
-        """A product of what has degrees: they add."""
+        """A product of values with degrees: degrees add."""
         return self._gathered((i + j, product(x, y)) for i, x in a.items() for j, y in b.items())
 
     def _gathered(self, parts: Iterable[tuple[int, Array]]) -> Graded:

@@ -1,7 +1,7 @@
-"""The general theorem: proved in Coq for every number of layers and heads, and checked here where Coq is present.
+"""The general theorem: proved in Coq for every number of layers and heads, and checked here if Coq is installed.
 
 The proofs are in the repository, in ``derivations/general``. :func:`check_general` copies them to a temporary
-folder, compiles them with ``coqc``, and asks Coq of each theorem what it assumes. Only "Closed under the global
+folder, compiles them with ``coqc``, and asks Coq what each theorem assumes. Only "Closed under the global
 context" (nothing) counts as proved.
 """
 
@@ -112,7 +112,7 @@ THEOREMS = {
     "QK_unchanged_inside": "W_QK does not depend on the basis inside the head",
 }
 
-# Words that let a file pass without a proof, or switch a check of Coq off.
+# Words with which a file passes without a proof, or which switch a check of Coq off.
 _REFUSED = re.compile(
     r"\b(?:Admitted|admit|Axioms?|Parameters?|Conjectures?|Abort|give_up|bypass_check|Declare\s+ML\s+Module|Load"
     r"|(?:Unset|Set)\s+(?:Guard|Positivity|Universe)\s+Checking|type_in_type)\b"
@@ -125,11 +125,11 @@ _ANSWER = re.compile(r"^@(assumes|states|lists) (\w+)\n(.*?)(?=^@|\Z)", re.MULTI
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GeneralReport(Shown):
-    """What Coq says of the general theorem.
+    """Coq's answer on the general theorem.
 
-    ``available`` is False where it could not be asked: no Coq, no mathcomp, or no sources; ``reason`` says which and
-    what to do. ``theorems`` maps each theorem to what it assumes, as Coq prints it; ``statements`` to what it states.
-    ``faults`` say what is wrong, one sentence each. ``ok``: it was asked, and every theorem is proved from nothing.
+    ``available`` is False if Coq could not be asked: no Coq, no mathcomp, or no sources; ``reason`` says which, and
+    what to do. ``theorems`` maps each theorem to its assumptions, as Coq prints them; ``statements`` to its statement.
+    ``faults`` are the faults found, one sentence each. ``ok``: Coq was asked, and every theorem is proved from nothing.
     """
 
     available: bool
@@ -151,7 +151,7 @@ class GeneralReport(Shown):
         return sum(self.theorems.get(name) == CLOSED for name in THEOREMS)
 
     def record(self) -> str:
-        """All that was stated, as ``statements.txt`` records it."""
+        """All statements, as ``statements.txt`` records them."""
         return "\n\n".join([f"Coq {self.coq}", *self.statements.values()]) + "\n"
 
     def json(self) -> dict[str, Any]:
@@ -171,7 +171,8 @@ class GeneralReport(Shown):
 def check_general(folder: str | os.PathLike[str] | None = None) -> GeneralReport:
     """Compile the proofs of ``derivations/general`` (or of another folder) and report what each theorem assumes.
 
-    Nothing is written there; it takes about 30 seconds. Raises FileNotFoundError where a given folder has no proofs.
+    Nothing is written to that folder; it takes about 30 seconds. Raises FileNotFoundError if a given folder has no
+    proofs.
 
     >>> print(check_general().text())  # doctest: +SKIP
     general theorem, for every number of layers and heads, over any commutative ring
@@ -197,7 +198,7 @@ def check_general(folder: str | os.PathLike[str] | None = None) -> GeneralReport
 
 @dataclass(frozen=True, slots=True)
 class _Proofs:
-    """The compiler, and what is asked of it."""
+    """Run the compiler on the proofs and ask it about the theorems."""
 
     compiler: Compiler
 
@@ -217,19 +218,19 @@ class _Proofs:
         return self._audit(texts, record.read_text("utf-8") if record.is_file() else "")
 
     def _audit(self, texts: dict[str, str], recorded: str) -> GeneralReport:
-        """Ask Coq of each theorem what it assumes and states, and of each definition what it says."""
+        """Ask Coq for the assumptions and the statement of each theorem, and for each definition."""
         definitions = [name for text in texts.values() for name in _DEFINED.findall(text)]
         proofs = [f"pose proof @{name}." for name in THEOREMS]
         script = [
             *(f"@states {name}\nPrint {name}." for name in definitions),
             *(f"@states {name}\nCheck {name}." for name in THEOREMS),
-            f"Lemma all_of_them : True. Proof. {' '.join(proofs)} exact I. Qed.",  # asked one by one they take 5 s more
+            f"Lemma all_of_them : True. Proof. {' '.join(proofs)} exact I. Qed.",  # asking one by one takes 5 s more
             "@assumes all_of_them\nPrint Assumptions all_of_them.",
             *listing.questions(),
         ]
         answers, fault = self._answers(texts, script)
         closed = answers["assumes"].pop("all_of_them", "") == CLOSED
-        if not fault and not closed:  # which of them?
+        if not fault and not closed:  # find out which
             questions = [f"@assumes {name}\nPrint Assumptions {name}." for name in THEOREMS]
             found, fault = self._answers(texts, questions)
             answers["assumes"] = found["assumes"]
@@ -248,7 +249,7 @@ class _Proofs:
         return replace(report, coq=coq, faults=tuple(faults))
 
     def _answers(self, texts: dict[str, str], script: list[str]) -> tuple[dict[str, dict[str, str]], str]:
-        """What Coq answers after each mark ``@assumes NAME``, ``@states NAME``, ``@lists NAME``; and what is wrong."""
+        """Coq's answers after the marks ``@assumes NAME``, ``@states NAME``, ``@lists NAME``; and the faults found."""
         imports = [
             "From mathcomp Require Import all_ssreflect all_algebra.",
             f"From Circuits Require Import {' '.join(Path(name).stem for name in texts)}.",
@@ -264,7 +265,7 @@ class _Proofs:
 
 
 def _order(sources: Path) -> tuple[list[str], list[str]]:
-    """The files in the order of ``_CoqProject``, and what is wrong with the list."""
+    """The files in the order of ``_CoqProject``, and the faults of the list."""
     words = (sources / "_CoqProject").read_text("utf-8").split()
     listed = [word for word in words if word.endswith(".v")]
     present = {path.name for path in sources.glob("*.v")}
@@ -275,27 +276,27 @@ def _order(sources: Path) -> tuple[list[str], list[str]]:
 
 
 def _refused(name: str, text: str) -> list[str]:
-    """A sentence for every word in a proof file that stands for a missing proof."""
+    """A sentence for every word in a proof file that stands in for a proof."""
     bare = _without_comments(text)
     found = [(bare.count("\n", 0, match.start()) + 1, " ".join(match[0].split())) for match in _REFUSED.finditer(bare)]
-    return [f"{name}:{line}: {word!r} stands where a proof should" for line, word in found]
+    return [f"{name}:{line}: {word!r} is in place of a proof" for line, word in found]
 
 
 def _differences(recorded: str, stated: str) -> list[str]:
-    """A sentence for every statement that is not the recorded one."""
+    """A sentence for every statement that differs from the recorded one."""
     old, new = ({_stated(part): part for part in text.strip().split("\n\n")[1:]} for text in (recorded, stated))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return [f"{name} does not state what statements.txt records of it" for name in names]
+    return [f"{name} does not state what statements.txt records for it" for name in names]
 
 
 def _stated(part: str) -> str:
-    """Of what a statement is: of a record or an inductive type it is the second word."""
+    """The name that a statement is about: for a record or an inductive type, its second word."""
     first, *rest = part.split()
     return rest[0] if first in ("Record", "Inductive", "Variant") and rest else first
 
 
 def _without_comments(text: str) -> str:
-    """The text with its comments (which nest) and strings blanked, line by line as it was."""
+    """The text with its comments (which nest) and strings blanked, lines kept."""
     kept, depth = [], 0
     for token in re.findall(r'\(\*|\*\)|"(?:[^"]|"")*"|\n|.', text):
         depth += token == "(*"

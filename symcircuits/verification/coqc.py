@@ -1,4 +1,4 @@
-"""``coqc``: whether it can be asked, and what it says of a file."""
+"""``coqc``: whether it is usable, and its output for a file."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from symcircuits.verification.compilers import Said, answer, compiled
 __all__ = ["CLOSED", "INSTALL", "Compiler"]
 
 INSTALL = "apt-get install --no-install-recommends coq libcoq-mathcomp-algebra"
-CLOSED = "Closed under the global context"  # what Coq says of a proof without axioms
-_OLDEST = (8, 16)  # what the proofs are written for
+CLOSED = "Closed under the global context"  # Coq's answer for a proof without axioms
+_OLDEST = (8, 16)  # the proofs are written for this version
 _SECONDS = 600.0  # for one file
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """The compiler, and the folder where it works."""
+    """The compiler, and the folder that it works in."""
 
     coqc: str
     scratch: Path
 
     @classmethod
     def found(cls, scratch: Path) -> Compiler | None:
-        """The compiler that is installed, if one is."""
+        """The installed compiler, if there is one."""
         coqc = shutil.which("coqc")
         return None if coqc is None else cls(coqc, scratch)
 
     def unusable(self) -> str:
-        """Why it cannot be asked: it is older than the proofs, or has no mathcomp; empty if it can."""
+        """Why the compiler is unusable: older than the proofs, or without mathcomp; empty if it is usable."""
         version = self.version()
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
         if len(numbers) == 2 and numbers < _OLDEST:

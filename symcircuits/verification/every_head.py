@@ -1,8 +1,8 @@
-"""The row *every head*: where one head of a layer stands for the others, what every single head is asked all the same.
+"""The row *every head*: where one head of a layer represents the others, the checks that every single head still gets.
 
-Its number of terms, its first terms and its last (their types, names and numbers), and over a prime field whether its
-walk is the forward pass. The number of terms is told by a witness too: the forward pass in which every matrix is the
-number 1 adds up one for each term.
+Its number of terms, its first terms and its last (types, names and numbers), and over a prime field whether its
+walk equals the forward pass. The number of terms is also checked by a witness: a forward pass in which every matrix
+is the number 1, which adds one for each term.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from symcircuits.work.progress import OnProgress
 __all__ = ["check_every_head"]
 
 NAME = "every head"
-FIRST = 4  # terms of a head, from the first on, that are looked at; and the last
-WORK = 1_000_000  # heads of earlier layers that may be looked at to list terms; beyond it those of some heads
-MANY = 10_000  # heads, from which on one trial has to do
-EACH = 500  # heads between two words of progress
+FIRST = 4  # first terms of a head that are checked, besides the last
+WORK = 1_000_000  # heads of earlier layers checked in listing terms; beyond it only some heads list terms
+MANY = 10_000  # from this number of heads on, one trial is made
+EACH = 500  # heads between two progress reports
 
 
 def check_every_head(
@@ -44,7 +44,7 @@ def check_every_head(
     seed: int = 0,
     progress: OnProgress = None,
 ) -> Check:
-    """Whether each of these heads has the terms that it says; ``standing``: those that all other rows look at.
+    """Whether each of these heads has the terms that it claims; ``standing``: the heads checked by all other rows.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((2, 2))
@@ -64,7 +64,7 @@ def check_every_head(
         ring, top, sizes = PrimeField(), max(degrees(targets)), sizes_for(targets)
     words = "its" if len(chosen) == len(targets) else f"of {amount(len(chosen), 'head')} among them the"
     stand = ", ".join(map(str, standing[:3])) + (f", ... ({len(standing)} heads)" if len(standing) > 3 else "")
-    whole = "stand for all of their layers" if len(standing) > 1 else "stands for all of its layer"
+    whole = "represent their layers" if len(standing) > 1 else "represents its layer"
     what = (
         f"each of {amount(len(heads), 'head')}: as many terms as the forward pass in ones, {words} first terms and the "
         "last typed, named and numbered as their words say, forward pass = walk, exactly"
@@ -79,7 +79,7 @@ def check_every_head(
 
 
 def _miscounted(architecture: Architecture, targets: Sequence[Readout]) -> Iterator[str]:
-    """Where the walk does not count as many terms as the definition has: there every matrix and number is 1."""
+    """Heads whose walk does not count as many terms as the definition has, where every matrix and number is 1."""
     ring, walk = PrimeField(), Walks(Counts()).walk
     names = instance(architecture, 1, 0, ring).matrices
     forward = frozen(architecture, {name: np.ones_like(value) for name, value in names.items()}, ring)
@@ -97,7 +97,7 @@ def _miscounted(architecture: Architecture, targets: Sequence[Readout]) -> Itera
 def _differing(
     architecture: Architecture, targets: Sequence[Readout], seed: int, trials: int, progress: OnProgress
 ) -> Iterator[str]:
-    """Where the walk of a head is not its forward pass, over the prime field."""
+    """Heads whose walk differs from the forward pass, over the prime field."""
     ring, sizes = PrimeField(), sizes_for(targets)
     for trial, k in product(range(trials), sorted(set(sizes))):
         at = instance(architecture, k, draw_seed(seed, trial), ring)
@@ -110,18 +110,18 @@ def _differing(
 
 
 def _stride(targets: Sequence[Readout]) -> int:
-    """Of how many heads one is looked at, so that the work stays below its limit."""
+    """One head out of how many is checked, to keep the work below its limit."""
     work = sum(1 + sum(len(layer.branches) for side in t.sides for layer in side) for t in _some(targets))
     return 1 + work * len(targets) // (WORK * len(_some(targets)))
 
 
 def _some(targets: Sequence[Any]) -> Sequence[Any]:
-    """About a hundred of them, at even distances."""
+    """About a hundred of them, at equal distances."""
     return targets[:: 1 + len(targets) // 100]
 
 
 def _misspelled(target: Readout) -> Iterator[str]:
-    """What is wrong with the first terms of a head, and its last."""
+    """The faults of the first terms of a head, and its last."""
     e = Expansion(target)
     numbers = dict.fromkeys([*range(min(FIRST, e.count)), e.count - 1])
     listed = list(islice(e, FIRST))

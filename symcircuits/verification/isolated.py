@@ -1,4 +1,4 @@
-"""The row *isolated terms*: every term is what the frozen model leaves when it is run with only some heads kept."""
+"""The row *isolated terms*: every term equals what the frozen model gives with only some heads kept."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from symcircuits.verification.rows import NOTHING, draw_seed, frozen_value, name
 
 __all__ = ["check_isolated"]
 
-LISTED = 1_000  # terms of one target that are all measured
-FIRST, DRAWN, HEADS = 10, 20, 4  # of more terms: the first ones, and some drawn at random with so many heads a side
+LISTED = 1_000  # up to this number, all terms of a target are measured
+FIRST, DRAWN, HEADS = 10, 20, 4  # beyond: the first terms, and some at random with at most this many heads on a side
 
 
 def check_isolated(
@@ -28,10 +28,10 @@ def check_isolated(
     limit: int = LISTED,
     terms: Callable[[Expansion], Iterable[Term]] = iter,
 ) -> Check:
-    """Whether each term's word has the value that frozen runs with only its heads and its source kept measure.
+    """Whether each term's word has the value measured by frozen runs with only its heads and its source kept.
 
-    Over a prime field, so exactly, once: ``(degree / p)`` bounds a false pass. Where all terms of a target are
-    measured, the sum of what was measured is also the whole run, so that none is missing or there twice.
+    Over a prime field, so exactly, once: ``(degree / p)`` bounds a false pass. If all terms of a target are
+    measured, their sum is also the whole run, so none is missing or duplicated.
     """
     ring, faults, seen, sampled, runs, most = PrimeField(), list[str](), 0, 0, 0, min(limit, LISTED)
     readouts = [e.readout for e in group]
@@ -69,7 +69,7 @@ def check_isolated(
 
 
 def _some(e: Expansion, seed: int, terms: Callable[[Expansion], Iterable[Term]]) -> Iterator[Term]:
-    """The first terms, and some with few heads a side, drawn at random."""
+    """The first terms, and some with few heads on a side, drawn at random."""
     yield from islice(terms(e), FIRST)
     rng = np.random.default_rng(seed)
     orders = [order for order in e.counts_by_order() if order <= HEADS]

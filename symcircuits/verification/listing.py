@@ -1,4 +1,4 @@
-"""Coq's list of all paths, as a third enumerator: it is compared with that of the package, path by path, in order.
+"""Coq's list of all paths, as a third enumerator: compared with that of the package, path by path, in order.
 
 ``Listing.v`` proves that the list has every path once. Coq computes it for the numbers of heads below.
 """
@@ -25,7 +25,7 @@ def _name(heads: tuple[int, ...]) -> str:
 
 
 def questions() -> list[str]:
-    """What Coq is asked, each under its mark."""
+    """The questions for Coq, each under its mark."""
     wide = ["Set Printing Width 1000000. Set Printing Depth 1000000."]
     lists = {heads: f"([:: {'; '.join(map(str, heads))}]%N)" for heads in PATHS + PAIRS}
     paths = [f"@lists paths_{_name(h)}\nEval vm_compute in listing {lists[h]}." for h in PATHS]
@@ -37,7 +37,7 @@ def questions() -> list[str]:
 
 
 def differences(answers: Mapping[str, str]) -> list[str]:
-    """A sentence for every list of Coq that is not that of the package.
+    """A sentence for every list of Coq that differs from the package's.
 
     >>> differences({})[0]
     'the paths of 3 heads: Coq gives no list'
@@ -69,7 +69,7 @@ def _difference(what: str, answer: str | None, ours: list[Any]) -> str:
     try:
         theirs = ast.literal_eval(shown)
     except (SyntaxError, ValueError):
-        return f"the {what}: what Coq gives is not a list: {shown[:80]}"
+        return f"the {what}: Coq's answer is not a list: {shown[:80]}"
     if theirs == ours:
         return ""
     if len(theirs) != len(ours):

@@ -1,4 +1,4 @@
-"""The row *same names*: what a term is called and numbered is what its word says."""
+"""The row *same names*: the names and numbers of a term agree with its word."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from symcircuits.verification.rows import MAX_TERMS, NOTHING, named
 
 __all__ = ["check_names", "misnamed", "read_paths"]
 
-SAMPLE = 200  # terms of one target whose number is looked up both ways
-WORK = 2_000_000  # heads among which they are looked up, all together: of very wide layers fewer terms are drawn
+SAMPLE = 200  # terms per target whose number is looked up both ways
+WORK = 2_000_000  # total number of heads in these look-ups: for very wide layers fewer terms are drawn
 _SOURCES = {"t": "embed", "P": "pos"}
 
 
 def read_paths(word: Word) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The source and the heads (earliest first) of each side, read off the letters of a word alone.
+    """The source and the heads (earliest first) of each side, read from the symbols of a word alone.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.expansion import scores
@@ -52,13 +52,13 @@ def check_names(
     limit: int = MAX_TERMS,
     terms: Callable[[Expansion], Iterable[Term]] = iter,
 ) -> Check:
-    """Whether labels, orders, counts and numbers are those of the words; above the limit on a random sample."""
+    """Whether labels, orders, counts and numbers agree with the words; above the limit on a random sample."""
     faults: list[str] = []
     listed, sampled = 0, 0
     for e in group:
         whole = e.count <= limit
         if e.count != _counted(e):
-            faults.append(f"{e.target}: it says {amount(e.count, 'term')}, the walk counts {_counted(e):,}")
+            faults.append(f"{e.target}: it claims {amount(e.count, 'term')}, the walk counts {_counted(e):,}")
         seen: Counter[Any] = Counter()
         for i, term in _chosen(e, seed, whole, terms):
             faults += [f"{e.target}, term {i}: {fault}" for fault in misnamed(e, i, term, whole)]
@@ -69,7 +69,7 @@ def check_names(
         faults += [f"{e.target}: {f}" for f in _miscounted(e, seen)] if whole else []
     what = [f"{amount(listed, 'term')} listed"] if listed else []
     what += [f"{sampled:,} drawn at random"] if sampled else []
-    message = " and ".join(what) + ": paths, labels, orders, counts and numbers are those of the words"
+    message = " and ".join(what) + ": paths, labels, orders, counts and numbers agree with the words"
     return Check(
         "same names",
         named(group),
@@ -100,17 +100,17 @@ def _chosen(
     for _ in range(max(min(SAMPLE, WORK // max(heads, 1)), 1)):
         digits = rng.integers(0, 2**32, size=4).tolist()
         i = sum(int(d) << 32 * n for n, d in enumerate(digits)) % e.count
-        with suppress(IndexError):  # a wrong count draws the number of no term, and is a fault of its own
+        with suppress(IndexError):  # a wrong count, reported by itself, may give a number without a term
             yield i, e[i]
 
 
 def misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
-    """What is wrong with one term's names."""
+    """The faults in one term's names."""
     read = read_paths(term.word)
     held = tuple((p.source.name, tuple(map(str, p.heads))) for p in term.paths)
     label = " | ".join(" -> ".join([source, *heads]) for source, heads in read)
     if held != read or term.label != label:
-        yield f"it is called {term.label}, but its word {term.word.text} is {label}"
+        yield f"it is labelled {term.label}, but its word {term.word.text} is {label}"
     if term.orders != tuple(len(heads) for _, heads in read) or term.order != sum(term.orders):
         yield f"{label} is said to have orders {term.orders}"
     if term.composition != _composition([len(heads) for _, heads in read]):
@@ -122,7 +122,7 @@ def misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
 
 
 def _constant_along_keys(word: Word, read: Sequence[tuple[str, tuple[str, ...]]]) -> bool:
-    """Whether softmax cannot see a score: its key side is a bias that meets patterns only, whose rows sum to one."""
+    """Whether softmax ignores a score: its key side is a bias that goes only through patterns, whose rows sum to 1."""
     if len(read) != 2 or not read[1][0].startswith("b_"):
         return False
     turned = any(f.symbol.glyph == "R" for f in word.factors)
@@ -136,7 +136,7 @@ def _composition(orders: Sequence[int]) -> str:
 
 
 def _found(e: Expansion, i: int, term: Term) -> bool:
-    """Whether a term stands under a number, looked up both ways (a wrong number may be that of no term)."""
+    """Whether a number belongs to a term, looked up both ways (a wrong number may belong to none)."""
     try:
         return e[i] == term and e.index(term) == i
     except (IndexError, ValueError):
@@ -144,13 +144,13 @@ def _found(e: Expansion, i: int, term: Term) -> bool:
 
 
 def _miscounted(e: Expansion, seen: Counter[Any]) -> Iterator[str]:
-    """Where the counts of an expansion are not those of its terms."""
+    """Counts of an expansion that differ from those of its terms."""
     by_order: Counter[int] = Counter()
     by_type: Counter[str] = Counter()
     for (composition, order), n in seen.items():
         by_order[order] += n
         by_type[composition] += n
     if sum(seen.values()) != e.count:
-        yield f"it says {amount(e.count, 'term')}, but lists {sum(seen.values()):,}"
+        yield f"it claims {amount(e.count, 'term')}, but lists {sum(seen.values()):,}"
     if dict(by_order) != e.counts_by_order() or dict(by_type) != e.counts_by_composition():
         yield "the counts by order or composition type are not those of its terms"

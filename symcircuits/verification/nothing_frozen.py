@@ -1,6 +1,6 @@
-"""The rows of ``verify`` for models that are polynomials: what is multiplied out, against a pass that computes it all.
+"""The rows of ``verify`` for polynomial models: the terms multiplied out, against a pass that computes everything.
 
-The forward pass takes tokens, weights, masks and frozen norms; patterns and bilinear MLPs it computes itself. Over the
+The forward pass gets tokens, weights, masks and frozen norms; it computes patterns and bilinear MLPs itself. Over the
 prime field it is compared, entry by entry, with the sums by degree of the walk and with the words of the listed terms.
 """
 
@@ -29,12 +29,12 @@ __all__ = ["check_nothing_frozen", "check_unfrozen_types", "expands"]
 
 Array = npt.NDArray[Any]
 Terms = Callable[[Unfrozen], Iterable[UnfrozenTerm]]
-SIZE = 4  # of the matrices: the identity is one of entries, and holds for any
-LISTED = 1_000  # terms of one target that are listed here: their words are long
+SIZE = 4  # size of the matrices: the identity is entrywise, and valid for any size
+LISTED = 1_000  # terms listed per target: their words are long
 
 
 def expands(group: Sequence[Expansion]) -> bool:
-    """Whether the models of these are polynomials, in part or all, and nothing is attached to them."""
+    """Whether these models are polynomials, partly or fully, without attachments."""
     architecture = group[0].architecture
     return architecture.polynomial and not architecture.attachments
 
@@ -45,7 +45,7 @@ def _named(group: Sequence[Expansion]) -> str:
 
 
 def check_unfrozen_types(group: Sequence[Expansion], limit: int, terms: Terms = iter) -> Check:
-    """Whether the rules accept every listed word, and every word in it."""
+    """Whether the rules accept every listed word, and every word inside it."""
     seen, faults = 0, list[str]()
     for e in group:
         each = e.unfrozen()
@@ -103,9 +103,9 @@ def check_nothing_frozen(group: Sequence[Expansion], run: Run, seed: int, limit:
 def _apart(each: Unfrozen, run: Run) -> float:
     """The largest |sum of all degrees - model| over the sum of the sizes of the parts at that entry.
 
-    A row holds up to the square root of the unit roundoff: products of products may cancel, and each carries the
-    rounding of all that it was made of, so that no bound near the unit roundoff holds for all; what a missing term or
-    a wrong factor changes is far larger, and the prime field sees any.
+    A row passes up to the square root of the unit roundoff: products of products may cancel, and each carries the
+    rounding of all its parts, so no bound near the unit roundoff is valid for all; a missing term or
+    a wrong factor changes far more, and the prime field detects any.
     """
     parts = list(evaluate(each, run).degrees().values())
     model = np.asarray(reference(each.target, run))
@@ -117,7 +117,7 @@ def _apart(each: Unfrozen, run: Run) -> float:
 
 
 def _drawn(e: Expansion, ring: PrimeField, seed: int) -> dict[str, Array]:
-    """Every matrix that the pass reads, random: weights, tokens, masks, frozen norms; numbers for scales."""
+    """Random values for every matrix that the pass reads: weights, tokens, masks, frozen norms; numbers for scales."""
     rng = np.random.default_rng(seed)
     found: dict[str, Array] = {}
     scalars = {scalar_argument(name) for name in scalar_names(e.architecture)}
@@ -141,7 +141,7 @@ def _summed(values: Iterable[Array], ring: PrimeField) -> Array:
 
 
 def _word_value(word: Word, matrices: Mapping[str, Array], ring: PrimeField) -> Array:
-    """A word multiplied out from the left, entrywise products first; rows turned where positions are rotary."""
+    """A word multiplied out from the left, entrywise products first; rows rotated if positions are rotary."""
 
     def product(factors: Sequence[Factor]) -> Array:
         value = _letter(factors[0], matrices, ring)

@@ -1,12 +1,12 @@
 """Words as integers: a readout multiplied out letter by letter, in the order of its letters.
 
-A letter is a matrix symbol, transposed or not, and has a number from 1 on; a word is the number that its letters make
-in base 2^bits, in as many 64-bit limbs as it takes. So the product of two sums is a shift and a bitwise or for each
-pair of words, and like terms are equal integers. Multipliers commute, and one may stand in a word twice: how often each
-does are the digits of integers of their own, which add up. The score scale, which every word has, is its first letter.
+A letter is a matrix symbol, transposed or not, numbered from 1; a word is the number that its letters make in base
+2^bits, in as many 64-bit limbs as needed. So the product of two sums is a shift and a bitwise or for each pair of
+words, and like terms are equal integers. Multipliers commute, and one may occur twice in a word: their multiplicities
+are the digits of separate integers, which are added. The score scale, in every word, is its first letter.
 
-Nothing here knows what the result should be: the recursion is walked as it is, left and right letters are put on, and
-everything is added up. The enumeration is not used, so that each can check the other. Source: own derivation.
+Nothing here knows what the result should be: the recursion is walked, left and right letters are attached, and
+everything is added up. The enumeration is not used, so each can check the other. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd numbe
 class Alphabet:
     """The letters of a readout, and how many of them a 64-bit limb holds; its multipliers likewise.
 
-    ``letters``: numbers by text, from 1 on. ``most``: how many multipliers a word can have.
+    ``letters``: numbers by text, from 1. ``most``: how many multipliers a word can have.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.programs import readout
@@ -58,12 +58,12 @@ class Alphabet:
 
     @property
     def turned(self) -> tuple[Factor, ...]:
-        """What stands between the two sides of scores."""
+        """The letters between the two sides of scores."""
         head = self.readout.head
         return rotation(self.readout.architecture, head) if head is not None else ()
 
     def word(self, factors: Iterable[Factor], multipliers: Iterable[str] = ()) -> Words:
-        """A product, abbreviated as far as it can be, as a sum of one word; the empty product is the empty word."""
+        """A product, abbreviated as far as possible, as a sum of one word; the empty product is the empty word."""
         return self.spelled([self.letters[f.text] for f in fuse(factors)], multipliers)
 
     def spelled(self, codes: Sequence[int], multipliers: Iterable[str] = ()) -> Words:
@@ -77,12 +77,12 @@ class Alphabet:
         return Words(self, {len(codes): tuple(np.array([n], np.uint64) for n in limbs)})
 
     def counted(self, multiplier: str) -> list[int]:
-        """A multiplier that stands there once, as integers that add up."""
+        """A multiplier that occurs once, as integers that add up."""
         limb, place = divmod(self.multipliers.index(multiplier), 64 // self.digit)
         return [1 << place * self.digit if i == limb else 0 for i in range(self.scalar_limbs)]
 
     def limbs(self, length: int) -> int:
-        """Limbs of the letters of a word of so many letters."""
+        """Limbs of the letters of a word of that length."""
         return max(-(-length // self.per_limb), 1)
 
 
@@ -140,11 +140,11 @@ class Words:
 
     @property
     def like_terms(self) -> int:
-        """How many words stand there once more: 0 where all are different."""
+        """How many words are duplicates: 0 if all are different."""
         return sum(_equal(g) for g in self.groups.values())
 
     def same(self, other: Words) -> bool:
-        """Whether two sums are the same words, each as often, in whatever order."""
+        """Whether two sums are the same words with the same multiplicities, in any order."""
         import numpy as np
 
         if {n: g[0].size for n, g in self.groups.items()} != {n: g[0].size for n, g in other.groups.items()}:
@@ -158,12 +158,12 @@ class Words:
         return True
 
     def less(self, other: Words) -> Words:
-        """What stands here more often than in the other, and by how much."""
+        """The words that occur here more often than in the other, and by how much."""
         found = {n: _less(g, other.groups[n]) if n in other.groups else g for n, g in self.groups.items()}
         return Words(self.alphabet, {n: g for n, g in found.items() if g[0].size})
 
     def texts(self) -> Iterator[str]:
-        """Each word in text notation, nothing abbreviated that meets only in a score."""
+        """Each word in text notation; symbols that meet only in a score are not abbreviated."""
         names = ["", *self.alphabet.letters]
         mask, digit = (1 << self.alphabet.bits) - 1, (1 << self.alphabet.digit) - 1
         per = 64 // self.alphabet.digit
@@ -190,7 +190,7 @@ def _limbs(alphabet: Alphabet, count: int, m: int, a: Group, n: int, b: Group) -
 
 
 def _shifted(alphabet: Alphabet, group: Group, length: int, by: int) -> Group:
-    """Words with room for so many letters behind them."""
+    """Words with room for that many letters after them."""
     import numpy as np
 
     whole, part = divmod(by, alphabet.per_limb)
@@ -230,11 +230,11 @@ def _less(one: Group, two: Group) -> Group:
 
 
 def _keys(group: Group) -> Any:
-    """An integer for each word, equal for equal words; 32 bits sort in little more than half the time of 64."""
+    """An integer for each word, equal for equal words; sorting 32 bits takes little more than half the time of 64."""
     import numpy as np
 
     found = np.empty(group[0].size, np.uint32)
-    for at in range(0, found.size, _PART):
+    for at in range(0, found.size, _PART):  # pieces that fit in the cache
         part = slice(at, at + _PART)
         mixed = np.zeros_like(group[0][part])
         for limb, odd in zip(group, _MIX * (len(group) // 3 + 1), strict=False):
@@ -244,7 +244,7 @@ def _keys(group: Group) -> Any:
 
 
 def _equal(group: Group) -> int:
-    """How many words of a group stand there once more."""
+    """How many words of a group are duplicates."""
     import numpy as np
 
     key = _keys(group)
@@ -255,7 +255,7 @@ def _equal(group: Group) -> int:
     cuts = range(0, key.size, _PART)
     found = [np.flatnonzero(maybe[key[at : at + _PART] >> 16]) + at for at in cuts] if twice.size else []
     rows = np.concatenate([np.zeros(0, np.intp), *found])
-    rows = rows[np.isin(key[rows], twice)]  # equal words have equal keys: all of them are among these
+    rows = rows[np.isin(key[rows], twice)]  # equal words have equal keys, so all of them are among these
     few = [limb[rows] for limb in group]
     order = np.lexsort(few)
     alike = np.logical_and.reduce([limb[order][1:] == limb[order][:-1] for limb in few])
@@ -278,7 +278,7 @@ class PackedSums:
         return self.alphabet.word(transpose(factors) if self.turned else factors, source.scales)
 
     def branch(self, branch: Branch, value: Words) -> Words:
-        """What stands left and right, put on every word."""
+        """The letters on the left and right, attached to every word."""
         left, right = (transpose(branch.right), transpose(branch.left)) if self.turned else (branch.left, branch.right)
         return self.alphabet.word(left, branch.scales).times(value).times(self.alphabet.word(right))
 
@@ -292,7 +292,7 @@ class PackedSums:
 
 
 def multiply_out(readout: Readout) -> Words:
-    """Everything that a readout is, multiplied out layer by layer; of scores, every query word times every key word.
+    """A readout multiplied out layer by layer; for scores, every query word times every key word.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.programs import readout

@@ -1,7 +1,7 @@
 """Exact instances: every matrix of an architecture a random k x k matrix over a prime field.
 
 Two formulas in noncommuting letters that agree on such an instance are the same formula, except with a
-probability that the Schwartz-Zippel lemma bounds: (degree / p) for each independent trial; the same, that is, on
+probability bounded by the Schwartz-Zippel lemma: (degree / p) for each independent trial; the same, that is, on
 k x k matrices. For what k may hide see :func:`size_for`.
 """
 
@@ -35,7 +35,7 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Longest:
-    """The (max, +) algebra: the number of letters of the longest word, with its multipliers where they count."""
+    """The (max, +) algebra: the number of letters of the longest word, with multipliers if they count."""
 
     multipliers: bool = False
 
@@ -56,7 +56,7 @@ def longest(target: Readout, shared: Walks | None = None) -> int:
 
 
 def _turned(target: Readout) -> bool:
-    """Whether R stands where a query meets a key."""
+    """Whether there is an R where a query meets a key."""
     return target.head is not None and bool(rotation(target.architecture, target.head))
 
 
@@ -85,12 +85,12 @@ def degree(target: Readout, shared: Walks | None = None) -> int:
 def size_for(target: Readout) -> int:
     """The size k: more than half the length D of the longest word, k = floor(D / 2) + 1.
 
-    So no polynomial identity without transposes can hide a difference: k x k matrices obey none of degree below 2k
-    (Amitsur and Levitzki). It does not cover letters that stand both plain and transposed, as in scores: there are
+    So no polynomial identity without transposes can hide a difference: k x k matrices satisfy none of degree below 2k
+    (Amitsur and Levitzki). This does not cover letters that occur both plain and transposed, as in scores: there are
     identities with transposes of degree 2k - 2 (Kostant and Rowen: the standard polynomial of matrices ``a - a^T``),
-    which is D where D is even; only k > D would exclude them all. They are sums of many words (``(2k - 2)!`` orders
-    of ``2k - 2`` letters, each plain and transposed), unlike what one wrong term leaves, and roles, types and names
-    of terms are checked apart from this.
+    which equals D if D is even; only k > D would exclude them all. They are sums of many words (``(2k - 2)!`` orders of
+    ``2k - 2`` letters, each plain and transposed), unlike the difference left by one wrong term, and roles, types and
+    names of terms are checked separately.
     """
     return longest(target) // 2 + 1
 
@@ -134,7 +134,7 @@ def _all_symbols(architecture: Architecture) -> dict[str, Symbol]:
 def instance(architecture: Architecture, k: int, seed: int, ring: PrimeField | None = None) -> Instance:
     """Draw an instance for every matrix of an architecture, and a number for every score scale and multiplier.
 
-    Every matrix: those that its programs name, and those that the model reads, though no program may name them.
+    Every matrix: those that its programs name, and those that the model reads even if no program names them.
     """
     ring, rng = ring or PrimeField(), np.random.default_rng(seed)
     found = _all_symbols(architecture)
@@ -146,7 +146,7 @@ def instance(architecture: Architecture, k: int, seed: int, ring: PrimeField | N
 
 
 def walks(at: Instance) -> Walks:
-    """For the walks of many readouts on an instance."""
+    """Walks of many readouts on an instance."""
     return Walks(Matrices(at.matrices, at.ring))
 
 
@@ -168,7 +168,7 @@ def word_values(words: Iterable[Word], at: Instance) -> Iterator[Array]:
     """The values of words, multiplied out letter by letter: ``[words, k, k]``, a few thousand at a time."""
     table: dict[str, int] = {}
     letters: list[Array] = []
-    for name in at.symbols:  # R is none of these: it is not a letter of a side
+    for name in at.symbols:  # R is not among these: it is not a letter of a side
         for key, matrix in ((name, at.matrices[name]), (name + ".T", transpose(at.matrices[name]))):
             table[key] = len(letters)
             letters.append(matrix)
@@ -188,7 +188,7 @@ def word_values(words: Iterable[Word], at: Instance) -> Iterator[Array]:
 
 
 def _products(words: list[tuple[Factor, ...]], table: Mapping[str, int], stack: Array, at: Instance) -> Array:
-    """Words of one length, multiplied out from the left; where positions are rotary, rows are turned at the joint."""
+    """Words of one length, multiplied out from the left; if positions are rotary, rows are rotated at the joint."""
     joint = {i for factors in words for i, f in enumerate(factors) if f.symbol.glyph == "R"}
     if not joint:
         spelled = np.array([[_letter(f, table) for f in factors] for factors in words])
@@ -197,7 +197,7 @@ def _products(words: list[tuple[Factor, ...]], table: Mapping[str, int], stack: 
             value = at.ring.matmul(value, stack[column])
         return value
     out = []
-    for factors in words:  # R stands at another place in each
+    for factors in words:  # R is at a different place in each
         (cut,) = (i for i, f in enumerate(factors) if f.symbol.glyph == "R")
         matrix = at.matrices[factors[cut].symbol.argument]
         sides = factors[:cut], tuple(f.T for f in reversed(factors[cut + 1 :]))
@@ -214,10 +214,10 @@ def _letter(factor: Factor, table: Mapping[str, int]) -> int:
 def change_of_basis(at: Instance, seed: int) -> Instance:
     """The instance after a random invertible change of basis of the stream and of every head space.
 
-    By type: a vector index is multiplied with the basis, a reader with its inverse. The query/key input of a
-    shortformer layer changes with the stream, and so does what comes out of a norm: frozen, centring and gain are maps
-    like any other. Context and vocabularies, which have a basis of their own, do not change. So logits and scores stay
-    as they are, and a value ``X`` of the stream becomes ``X basis^T``.
+    By type: a vector index is multiplied by the basis, a reader by its inverse. The query/key input of a
+    shortformer layer changes with the stream, and so does the output of a norm: frozen, centring and gain are maps
+    like any other. Context and vocabularies, which have a distinguished basis, do not change. So logits and scores are
+    unchanged, and a value ``X`` of the stream becomes ``X basis^T``.
     """
     rng = np.random.default_rng(seed)
     bases: dict[str, tuple[Array, Array]] = {}
@@ -242,7 +242,7 @@ def change_of_basis(at: Instance, seed: int) -> Instance:
     return Instance(at.ring, at.k, at.symbols, matrices, bases["stream"][0])
 
 
-# What has a basis: the stream's, or (empty) one of its owner.
+# Spaces with a basis: the stream's, or (empty) one per owner.
 _STREAM = ("model", "attention_input", "normed_model", "centred_model", "scaled_model", "normed_input")
 _BASES = {**dict.fromkeys(_STREAM, "stream"), "qk": "", "ov": ""}
 

@@ -1,6 +1,6 @@
-"""Printed terms read as packed words: lines of text taken apart by their signs, letters looked up, all at once.
+"""Printed terms read as packed words: lines of text split at their signs, letters looked up, all at once.
 
-A line is scalars, each with `` * `` behind it, and letters with `` @ `` between them. Names are compared as the
+A line consists of scalars, each followed by `` * ``, and letters separated by `` @ ``. Names are compared as the
 integers that their bytes make. Source: own derivation.
 """
 
@@ -24,7 +24,7 @@ _TYPES = np.array([COMPOSITIONS.index(name) for name in ("none", "K", "Q", "QK")
 
 
 class Printed(NamedTuple):
-    """Printed terms, each a line with its end, and what is said of them: their orders side by side, their types."""
+    """Printed terms, one per line with its end, and their claimed orders (per side) and types."""
 
     text: bytes
     orders: tuple[Any, ...]
@@ -38,7 +38,7 @@ def printed(blocks: Iterable[TermBlock]) -> Iterator[Printed]:
 
 
 class _Name(NamedTuple):
-    """What a name in the text is: numbers of letters (two where it abbreviates them), or a multiplier, counted."""
+    """The meaning of a name in the text: numbers of letters (two if it abbreviates them), or a multiplier, counted."""
 
     codes: tuple[int, ...]
     counted: list[int]
@@ -46,13 +46,13 @@ class _Name(NamedTuple):
 
 
 def _known(alphabet: Alphabet) -> dict[bytes, _Name]:
-    """All names that may stand in the text."""
+    """All names that may occur in the text."""
     once = [0] * alphabet.scalar_limbs
     factors, found = alphabet.factors.values(), dict[bytes, _Name]()
     for f in factors:
         found[factor_text(f).encode()] = _Name((alphabet.letters[f.text],), once, False)
     for a, b in ((a, b) for a in factors if a.symbol.glyph == "W_Q" for b in factors if b.symbol.glyph == "W_K"):
-        if len(short := fuse((a, b))) == 1:  # where a query meets a key
+        if len(short := fuse((a, b))) == 1:  # a joint of query and key
             found[factor_text(short[0]).encode()] = _Name(tuple(alphabet.letters[f.text] for f in (a, b)), once, False)
     if alphabet.scale:
         found[scale_text(alphabet.readout.scale).encode()] = _Name((alphabet.letters[alphabet.scale],), once, True)
@@ -60,12 +60,12 @@ def _known(alphabet: Alphabet) -> dict[bytes, _Name]:
 
 
 class WordReader:
-    """Reads printed terms as words, in the letters of an alphabet; counts those that it cannot read or that err.
+    """Reads printed terms as words, in the letters of an alphabet; counts those that are unreadable or wrong.
 
-    ``unread``: lines in which something stands that is not a letter of the readout, or not in its place.
-    ``mistyped``: lines whose patterns (plain those of the query side, transposed those of the key side) are not as many
-    as their orders say, or do not make their type. ``uneven``: by how many lines blocks have more or fewer than they
-    say orders and types, which are then not compared. ``faults``: an example of each.
+    ``unread``: lines with something that is not a letter of the readout, or not in its place.
+    ``mistyped``: lines whose number of patterns (plain ones on the query side, transposed ones on the key side) differs
+    from their orders, or contradicts their type. ``uneven``: by how many lines blocks have more or fewer than they
+    have orders and types, which are then not compared. ``faults``: an example of each.
 
     >>> import symcircuits as sc
     >>> from symcircuits.verification.packed_words import multiply_out
@@ -79,7 +79,7 @@ class WordReader:
         self.alphabet = alphabet
         self.unread, self.mistyped, self.uneven, self.faults = 0, 0, 0, list[str]()
         known = _known(alphabet)
-        # A name that holds a sign with its spaces is read as another, which nobody can give.
+        # A name that contains a sign with its spaces is read as a different name, which no user can give.
         signs = sorted((name for name in known if b" @ " in name or b" * " in name), key=len, reverse=True)
         self.others = {name: b"\1%d" % i for i, name in enumerate(signs)}
         names = [self.others.get(name, name) for name in known]
@@ -100,7 +100,7 @@ class WordReader:
         self.pattern = np.array([name.startswith(b"A[") * (1 + name.endswith(b".T")) for name, _ in rows])
 
     def words(self, blocks: Iterable[Printed]) -> Words:
-        """The words of all lines that can be read, as a sum."""
+        """The words of all readable lines, as a sum."""
         groups: dict[int, list[Group]] = {}
         for block in blocks:
             for length, group in self._read(block):
@@ -116,7 +116,7 @@ class WordReader:
             text = text.replace(name, other)
         names, right, first = self._names(text)
         right = np.logical_and.reduceat(right, first)
-        if self.alphabet.multipliers:  # more of them would run over from digit to digit
+        if self.alphabet.multipliers:  # more of them would carry over to the next digit
             right &= np.add.reduceat(self.sizes[names] == 0, first) <= self.alphabet.most
         self._count(text, ~right, "cannot read", "unread")
         if len(first) == len(block.composition):
@@ -129,7 +129,7 @@ class WordReader:
             yield n, tuple(limbs[i][rows] for i in kept)
 
     def _names(self, text: bytes) -> tuple[Any, Any, Any]:
-        """Of what stands between signs: the places of the names, whether it is one; the first of each line."""
+        """The parts between signs: the places of the names, and whether each is one; the first of each line."""
         data = np.frombuffer(text, np.uint8)
         signs = np.flatnonzero((data == _AT) | (data == _TIMES) | (data == _LINE))
         sign = data[signs]
@@ -148,7 +148,7 @@ class WordReader:
         for part, known in zip(parts, self.parts, strict=True):
             right &= part == known[places]
         right &= self.scalar[places] == (sign == _TIMES)
-        right[1:] &= (sign[1:] != _TIMES) | (sign[:-1] != _AT)  # scalars stand before all letters
+        right[1:] &= (sign[1:] != _TIMES) | (sign[:-1] != _AT)  # scalars precede all letters
         return places, right, np.concatenate([[0], np.flatnonzero(sign == _LINE)[:-1] + 1])
 
     def _packed(self, names: Any, first: Any) -> tuple[Any, list[Any]]:
@@ -158,7 +158,7 @@ class WordReader:
         done, lengths = np.cumsum(sizes), np.add.reduceat(sizes, first)
         behind = np.repeat(np.cumsum(lengths), np.diff(first, append=len(names))) - done
         limbs = [np.zeros(len(first), np.uint64) for _ in range(self.alphabet.limbs(int(lengths.max())))]
-        for k, codes in enumerate(self.codes):  # the last letters of names, then those before
+        for k, codes in enumerate(self.codes):  # the last letters of names first
             code = codes[names]
             limb, place = np.divmod(behind + k, per)
             value = code << (place * bits).astype(np.uint64)
@@ -167,7 +167,7 @@ class WordReader:
         return lengths, limbs
 
     def _mistyped(self, block: Printed, names: Any, first: Any) -> Any:
-        """Which lines have other orders than are said, or another type."""
+        """The lines whose orders or type differ from those claimed."""
         patterns = self.pattern[names]
         found = [np.add.reduceat(patterns == kind, first) for kind in (1, 2)]
         wrong = np.zeros(len(first), bool)

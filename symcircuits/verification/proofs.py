@@ -1,7 +1,7 @@
 """*proved*: Coq proves every plain claim of a derivation, for matrices of any sizes over any commutative ring.
 
-The lemmas are those of ``derive --format coq``. They are read back before: what they state must be what is printed. A
-row holds only if every lemma is proved and Coq says of each that it assumes nothing; what has no lemma is named in it.
+The lemmas are those of ``derive --format coq``. They are first read back: they must state what is printed. A
+row passes only if every lemma is proved and Coq reports no assumptions; claims without a lemma are listed in it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = [
 ]  # fmt: skip
 
 PROVED: Final = "proved"
-MAX_PROVED: Final = 100  # terms of one target that Coq is given: the claims of so many take about half a minute
+MAX_PROVED: Final = 100  # terms of one target given to Coq: the claims of this many take about half a minute
 _SECONDS = 300.0  # for one file
-_NAMED = 3  # statements that are not the printed ones, of which a row names so many
+_NAMED = 3  # differing statements that a row names
 _BEGIN = """From mathcomp Require Import all_ssreflect all_algebra.
 From Circuits Require Import Claims.
 Import GRing.Theory.
@@ -41,7 +41,7 @@ def check_proved(
     architecture: Architecture, targets: Sequence[str], told: Callable[[Check], None] | None = None,
     seconds: float = _SECONDS,
 ) -> list[Check]:  # fmt: skip
-    """A row for each target. Where Coq cannot be asked, or has not ended in time, the row says so and is not run.
+    """One row per target. If Coq cannot be asked, or does not end in time, the row says so and is not run.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> row, = check_proved(attention_only((1,)), ["logits"])  # doctest: +SKIP
@@ -67,7 +67,7 @@ def check_proved(
 
 
 def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], seconds: float = _SECONDS) -> list[Check]:
-    """A row for each derivation, all of them in one file; where one is refused, those after it are not run."""
+    """One row per derivation, all in one file; if one is rejected, those after it are not run."""
     if not (compiler.scratch / "Claims.vo").is_file() and (fault := compiler.compile("Claims.v", tactic()).fault):
         return [_not_run(name, f"this Coq does not compile the tactic of the claims: {fault}") for name in derivations]
     rows: dict[str, Check] = {}
@@ -94,7 +94,7 @@ def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], se
         at = next((name for name in reversed(left) if first[name] <= line), left[0])
         why = f"{claim_at(text, line)}not proved: {said.fault}"
         rows[at] = _refused(at, why, rows[at].details)
-        rows |= {name: _not_run(name, f"{at}, before it, was refused") for name in left[left.index(at) + 1 :]}
+        rows |= {name: _not_run(name, f"{at}, before it, was rejected") for name in left[left.index(at) + 1 :]}
     elif said.output.count(CLOSED) != (lemmas := sum(part.count("\nPrint Assumptions ") for part in parts.values())):
         why = f"Coq says of {said.output.count(CLOSED)} of {amount(lemmas, 'lemma')} that they assume nothing"
         rows |= {name: _refused(name, why, rows[name].details) for name in left}
@@ -134,7 +134,7 @@ def details_of(found: Coverage) -> dict[str, Any]:
 
 
 def _listed(left: dict[str, str]) -> str:
-    """Every claim without a lemma, by its number, under the reason."""
+    """Every claim without a lemma, by its number, grouped by the reason."""
     by_reason: dict[str, list[str]] = {}
     for claim, reason in left.items():
         by_reason.setdefault(reason, []).append(claim)

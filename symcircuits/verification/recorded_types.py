@@ -1,4 +1,4 @@
-"""In which type recorded activations were computed, told by the numbers themselves."""
+"""The number type of recorded activations, determined from the numbers themselves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["notes_of", "runs_in", "unit_of"]
 
 Array = npt.NDArray[Any]
 _OF_NORMS = re.compile(r"ln(1|2|_final)\.hook_")
-_TELLING = 16  # numbers that are not 0, of which a type can be told
+_TELLING = 16  # nonzero numbers needed to determine a type
 _SHORTER = {"float64": ("bfloat16", "float16", "float32"), "float32": ("bfloat16", "float16")}
 _UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
 
 def runs_in(arrays: Mapping[str, Array], dtypes: Mapping[str, str]) -> dict[str, str]:
-    """For each wider type in which arrays are recorded the shorter one of the run that they came from, where it is.
+    """For each wider type in which arrays are recorded, the shorter type of the run that produced them, if it was one.
 
     >>> third = np.float32(1) / np.arange(3, 40, dtype=np.float32)
     >>> half = third.astype(np.float16).astype(np.float32)
@@ -32,9 +32,9 @@ def runs_in(arrays: Mapping[str, Array], dtypes: Mapping[str, str]) -> dict[str,
 def unit_of(name: str, recorded: Array, dtype: str, stored: str) -> float:
     """The unit roundoff of the recorded numbers.
 
-    A run in half precision leaves float32 numbers too: norms are computed in float32 of a stream that is not, and a
-    file that has no bfloat16 holds it widened. So of a model whose weights are ``stored`` in half precision these
-    have the unit of that: what comes from a norm, and float32 numbers all of which it can hold.
+    A run in half precision also leaves float32 numbers: norms are computed in float32 from a stream in half precision,
+    and a file format without bfloat16 stores it widened. So for a model whose weights are ``stored`` in half precision
+    these have its unit: the outputs of norms, and float32 numbers that it can all represent.
     """
     half = next((t for t in ("bfloat16", "float16") if t in stored.split(", ")), None)
     if dtype == "float32" and half is not None and (_OF_NORMS.search(name) or _holds(half, recorded)):
@@ -43,10 +43,10 @@ def unit_of(name: str, recorded: Array, dtype: str, stored: str) -> float:
 
 
 def _run_in(arrays: Mapping[str, Array], dtypes: Mapping[str, str], dtype: str) -> str:
-    """The shorter type of a run whose numbers were recorded in a wider one (``dtype``); empty where it was none.
+    """The shorter type of a run whose numbers were recorded in a wider one (``dtype``); empty if there was none.
 
-    All numbers so recorded are such that the type holds them (but norms, which are computed in a wider type), and its
-    last bit is used: whole numbers and simple fractions, which every type holds, tell nothing.
+    The type can represent all numbers recorded so (except norms, which are computed in a wider type), and its
+    last bit is used: whole numbers and simple fractions, which every type can represent, are inconclusive.
     """
     stream = [a for name, a in arrays.items() if dtypes[name] == dtype and not _OF_NORMS.search(name)]
     for kind in _SHORTER[dtype]:
@@ -59,7 +59,7 @@ def _run_in(arrays: Mapping[str, Array], dtypes: Mapping[str, str], dtype: str) 
 
 
 def _last_bits(kind: str, array: Array) -> tuple[int, int]:
-    """How many numbers use the last bit of that type, and how many there are that are not 0."""
+    """How many numbers use the last bit of that type, and how many are not 0."""
     with np.errstate(over="ignore"):
         numbers = array[np.isfinite(array) & (array != 0)].astype("float16" if kind == "float16" else "float32")
     bits = numbers.view(np.uint16 if kind == "float16" else np.uint32)
@@ -68,13 +68,13 @@ def _last_bits(kind: str, array: Array) -> tuple[int, int]:
 
 def notes_of(run_in: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
-        f"all numbers recorded as {dtype} are {kind} numbers, so the run is taken to be one in {kind}, with its bound"
+        f"all numbers recorded as {dtype} are {kind} numbers, so the run is assumed to be in {kind}, with its bound"
         for dtype, kind in run_in.items()
     )
 
 
 def _holds(half: str, array: Array) -> bool:
-    """Whether a shorter type holds every one of these numbers."""
+    """Whether a shorter type can represent every one of these numbers."""
     with np.errstate(over="ignore"):
         single = array.astype(np.float32 if half != "float16" else np.float16)
     if not np.array_equal(single, array, equal_nan=True):

@@ -1,7 +1,7 @@
-"""Our forward pass beside a recorded one, array by array, in the order of the forward pass.
+"""Our forward pass compared with a recorded one, array by array, in the order of the forward pass.
 
-A reference is a file (``.npz`` or ``.safetensors``) or a mapping of arrays that another program recorded, under the
-hook names of TransformerLens: whoever's model it was, it is the one that was loaded only if they agree.
+A reference is a file (``.npz`` or ``.safetensors``) or a mapping of arrays recorded by another program, under the
+hook names of TransformerLens: only if they agree was the recorded model the one that is loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOW = -1e4  # a masked score is recorded as minus infinity, -1e30 or -1e5
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One recorded array: error and bound of its worst entry; ``what`` says what is wrong where there is none."""
+    """One recorded array: error and bound of its worst entry; ``what`` is the fault if they cannot be compared."""
 
     name: str
     place: str
@@ -48,10 +48,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
-    """What :func:`compare_with_reference` found: ``rows`` in the order of the forward pass, ``unknown`` names.
+    """The result of :func:`compare_with_reference`: ``rows`` in the order of the forward pass, ``unknown`` names.
 
     ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.values.closure.layer_closures`), ``notes``
-    what was taken from the recorded numbers themselves.
+    what was inferred from the recorded numbers themselves.
     """
 
     model: str
@@ -79,19 +79,19 @@ class Comparison(Shown):
 def compare_with_reference(
     model: Model, reference: str | os.PathLike[str] | Mapping[str, Any], tokens: Any = None
 ) -> Comparison:
-    """Set our forward pass beside recorded activations, array by array.
+    """Compare our forward pass with recorded activations, array by array.
 
     ``reference``: a ``.npz`` or ``.safetensors`` file, or a mapping, with ``tokens`` (unless they are given here),
     ``logits`` and hook names of TransformerLens: ``blocks.0.hook_resid_pre``, ``hook_resid_mid``, ``hook_resid_post``,
     ``hook_attn_out``, ``hook_mlp_out``, ``attn.hook_attn_scores`` and ``attn.hook_pattern`` ``[batch, head, q, k]``,
     ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``, ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
-    ``hook_embed``, ``hook_pos_embed``. Scores are those that softmax sees: after a soft cap, with what ALiBi adds.
-    ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
-    precision, and of numbers all of which a shorter type holds, that of the run that they came from: see
+    ``hook_embed``, ``hook_pos_embed``. Scores are those before softmax: after a soft cap, with ALiBi's bias.
+    ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (for a model stored in half
+    precision, and for numbers that a shorter type can all represent, that of the original run: see
     :mod:`symcircuits.verification.recorded_types`), ``l`` the number of layers before, ``f`` the size of what is
     rounded; it is empirical. In half precision it is at most half the largest number of the array (or ``4 u f``):
-    beyond that any model would agree. Raises ValueError on a file that cannot be read, where there are no tokens or
-    others than these, and where no array is known.
+    beyond that any model would agree. Raises ValueError on an unreadable file, if tokens are missing or
+    differ from these, and if no array is known.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2,)))
@@ -116,7 +116,7 @@ def compare_with_reference(
         elif name != "tokens":
             unknown.append(name)
     if not rows:
-        names = ", ".join(unknown[:6]) or "none but tokens"
+        names = ", ".join(unknown[:6]) or "only tokens"
         raise ValueError(
             f"the reference holds no known array (logits, blocks.0.attn.hook_pattern, ...); it holds {names}"
         )
@@ -125,7 +125,7 @@ def compare_with_reference(
 
 
 def _recorded_as(name: str, recorded: Array, arrays: Mapping[str, Array]) -> str:
-    """What an array is: a native model of TransformerLens 4 records its patterns in place of its scores too."""
+    """The kind of an array: a native model of TransformerLens 4 may record its patterns instead of its scores."""
     pattern = name.replace("hook_attn_scores", "hook_pattern")
     if not name.endswith("attn.hook_attn_scores") or pattern not in arrays:
         return name
@@ -142,7 +142,7 @@ def _recorded(reference: Any) -> tuple[dict[str, Array], dict[str, str]]:
     place = user_path(reference)
     try:
         check_file(place)
-    except OSError as error:  # as in a folder that may not be looked into
+    except OSError as error:  # e.g. in a folder without read permission
         raise ValueError(f"{place}: cannot be read ({error.strerror or error})") from error
     stored = read_weights(place, "a reference is", "recorded arrays")
     return dict(stored.weights), dict(stored.dtypes)
@@ -173,7 +173,7 @@ def _tokens(arrays: Mapping[str, Array], given: Any) -> Any:
 # ------------------------------------------------------------------------------- our value of a recorded array
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """Our values (several where versions record different things), the size of what is rounded, who is compared."""
+    """Our values (several if versions record different things), the size of what is rounded, the compared rows."""
 
     order: tuple[int, int]
     place: str
@@ -190,7 +190,7 @@ _STAGES = (
 
 
 def _ours(name: str, run: Run) -> _Ours | None:
-    """What the run holds under that name; None where it has no such thing."""
+    """The run's value under that name; None if it has none."""
     layers = run.model.architecture.n_layers
     block = re.fullmatch(r"blocks\.(\d+)\.(.+)", name)
     if block and int(block[1]) < layers and block[2] in _STAGES:
@@ -246,7 +246,7 @@ def _scores(run: Run, layer: int) -> Found | None:
 
 
 def _added(run: Run, label: str) -> Array | float:
-    """The size of what stands between the products and the scores that softmax sees: what ALiBi (a mask) adds."""
+    """The size of what is added between the products and the scores before softmax: by ALiBi or a mask."""
     if run.model.architecture.positions != "alibi" and (run.attended is None or run.attended.added is None):
         return 0.0
     seen = np.isfinite(run.scores[label])
@@ -254,7 +254,7 @@ def _added(run: Run, label: str) -> Array | float:
 
 
 def _patterns(run: Run, layer: int) -> Found | None:
-    """A pattern moves by at most twice what a score of its row moves by."""
+    """A pattern changes by at most twice the change of a score in its row."""
     patterns, found = _heads(run, layer, lambda h: run.patterns[h], -3), _scores(run, layer)
     return None if patterns is None or found is None else ((patterns,), 1 + 2 * found[1].max(axis=-1, keepdims=True))
 
@@ -273,7 +273,7 @@ def _results(run: Run, layer: int) -> Found | None:
 
 
 def _norm(run: Run, label: str, reads: Array, hook: str) -> Found | None:
-    """sigma of a norm, or the rows divided by it: before gain and bias, as TransformerLens 3 has it, or after."""
+    """sigma of a norm, or the rows divided by it: before gain and bias, as in TransformerLens 3, or after."""
     arch, w = run.model.architecture, run.arrays
     if label not in run.norms or hook not in ("hook_scale", "hook_normalized"):
         return None
@@ -296,7 +296,7 @@ def _mlp_size(run: Run, layer: int, mlp: Array) -> Array:
 
 
 def _read_size(run: Run, label: str, stream: Array) -> Array:
-    """The size of rows as they are read: through a norm that of its summands."""
+    """The size of rows as read: through a norm, that of its summands."""
     size, w = _size(stream), run.arrays
     if not run.model.architecture.norm:
         return size
@@ -333,7 +333,7 @@ def _compared(name: str, recorded: Array, dtype: str, unit: float, ours: _Ours) 
             and (theirs[allowed] < _LOW).any()
             and ours.values[0][allowed].min() > _LOW
         ):
-            return wrong("it masks keys that the model lets through (padded tokens, or another mask)")
+            return wrong("it masks keys that the model allows (padded tokens, or another mask)")
     if not np.isfinite(theirs[allowed]).all():
         return wrong(f"it holds numbers that are not finite{_overflow(dtype)}")
     bound = np.broadcast_to(64 * unit * (1 + max(ours.order[0], 0)) * ours.size, shape)[allowed]
@@ -346,7 +346,7 @@ def _compared(name: str, recorded: Array, dtype: str, unit: float, ours: _Ours) 
 
 
 def _telling(theirs: Array, value: Array, unit: float, least: Array) -> Array | float:
-    """The most that a bound may be to tell another model: in half precision half the largest number, or ``least``."""
+    """The largest bound that still tells models apart: in half precision half the largest number, or ``least``."""
     if unit < _HALF or not theirs.size:
         return np.inf
     return np.asarray(np.maximum(least, min(np.abs(theirs).max(), np.abs(value).max()) / 2))

@@ -1,4 +1,4 @@
-"""What ``verify`` answers: rows, and the report that they make."""
+"""The answer of ``verify``: rows, and the report made of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Check", "Report"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row of a report: what was checked, and what came out.
+    """One row of a report: what was checked, and the outcome.
 
-    ``passed`` is None where the check was not run (``what`` says why). ``error`` and ``bound``: number of terms or
-    entries that differ and 0 for exact checks, the entry with the largest ratio for those in floating point.
-    ``details`` holds sizes, seeds, and for checks over the prime field ``false_pass``, the Schwartz-Zippel bound.
+    ``passed`` is None if the check was not run (``what`` says why). ``error`` and ``bound``: number of terms or
+    entries that differ, and 0, for exact checks; the entry with the largest ratio for those in floating point.
+    ``details``: sizes, seeds, and for checks over the prime field ``false_pass``, the Schwartz-Zippel bound.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Shown):
-    """The outcome of :func:`verify`: ``ok`` only if every check that was run holds; the others say why not."""
+    """The outcome of :func:`verify`: ``ok`` only if every check that was run passed; the others say why not."""
 
     subject: str
     checks: tuple[Check, ...]
@@ -47,7 +47,7 @@ class Report(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether every check that was run holds (and some were)."""
+        """Whether every check that was run passed (and some were run)."""
         ran = [c for c in self.checks if c.passed is not None]
         return bool(ran) and all(c.passed for c in ran)
 

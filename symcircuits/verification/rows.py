@@ -1,6 +1,6 @@
-"""The rows of ``verify``: each sets terms against what cannot see them, and says what it looked at.
+"""The rows of ``verify``: each compares terms with something independent of them, and says what it compared.
 
-Every row takes ``terms`` (or ``values``), so that tests can hand it a corrupted expansion.
+Every row accepts ``terms`` (or ``values``), so tests can pass a corrupted expansion.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ __all__ = [
     "spell",
 ]  # fmt: skip
 
-MAX_TERMS = 5_000  # terms of one target that are listed, and multiplied out by SymPy, unless more are asked for
-LETTERS_LIMIT = 100_000  # above MAX_TERMS and up to here SymPy's commuting polynomials are asked
+MAX_TERMS = 5_000  # default number of terms per target that are listed, and multiplied out by SymPy
+LETTERS_LIMIT = 100_000  # above MAX_TERMS and up to here SymPy's commuting polynomials are used
 LETTERS_WORK = 4_000_000  # terms times heads
 TRIALS = 2
 NOTHING = "no term was looked at"
@@ -101,14 +101,14 @@ def _not_run(name: str, group: Sequence[Expansion], limit: int) -> Check:
 
 # ------------------------------------------------------------------------------------------ same algebra
 def spell(term: Term) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
-    """A term as the first question compares it: its letters in order, composition type and orders."""
+    """A term in the form that the first question compares: its letters in order, composition type and orders."""
     return word_tokens(term.word), term.composition, term.orders
 
 
 def check_algebra(
     group: Sequence[Expansion], limit: int = MAX_TERMS, terms: Callable[[Expansion], Iterable[Term]] = iter
 ) -> Check:
-    """Whether SymPy's own expansion of the recursion has exactly the enumeration's terms, types included."""
+    """Whether SymPy's own expansion of the recursion has exactly the enumeration's terms, including types."""
     chosen, left = _within(group, limit)
     if not chosen:
         return _not_run("same algebra", group, limit)
@@ -135,9 +135,9 @@ def check_monomials(
     limits: tuple[int, int] = (MAX_TERMS, LETTERS_LIMIT),
     terms: Callable[[Expansion], Iterable[Term]] = iter,
 ) -> Check | None:
-    """For what is above the limit of noncommuting letters: the same terms, by SymPy's commuting polynomials.
+    """Above the limit for noncommuting letters: the same terms, by SymPy's commuting polynomials.
 
-    It cannot see the order of the letters of a term. None where there is nothing of that size.
+    This ignores the order of the letters of a term. None if there is nothing of that size.
     """
     sized = [e for e in group if limits[0] < e.count <= limits[1]]
     chosen = [e for e in sized if e.count * _branches_in(e) <= LETTERS_WORK]
@@ -154,14 +154,14 @@ def check_monomials(
         seen += sum(found.values())
         differing += sum((ours - found).values()) + sum((found - ours).values()) + (not found)
     terms_seen = amount(seen, "term")
-    what = f"SymPy's commuting polynomials: {terms_seen}, the same letters and types (their order is not seen here)"
+    what = f"SymPy's commuting polynomials: {terms_seen}, the same letters and types (their order is not checked here)"
     if differing:
         what = f"SymPy's commuting polynomials have {terms_seen}, and {differing:,} differ from the enumeration"
     return Check("same letters", named(chosen), differing == 0, differing, 0, what=what, details={"terms": seen})
 
 
 def _branches_in(e: Expansion) -> int:
-    """How many branches its words may take, each with letters: SymPy holds a number for every letter of each term."""
+    """The number of branches in its words, each with letters: SymPy stores a number per letter for each term."""
     return sum(len(layer.branches) for side in e.readout.sides for layer in side)
 
 
@@ -193,7 +193,7 @@ def check_polynomial(
 ) -> Check:
     """Whether forward pass, walk and sum of the listed terms are one polynomial, over a prime field."""
     if trials < 1:
-        raise ValueError(f"trials must be 1 or more, not {trials}: without a trial nothing is checked")
+        raise ValueError(f"trials must be 1 or more, not {trials}: without trials nothing is checked")
     ring, faults = PrimeField(), list[str]()
     differing, listed = 0, 0
     sizes = sizes_for([e.readout for e in group])
@@ -251,14 +251,14 @@ def check_basis(
 ) -> Check:
     """Whether a random change of basis of the stream and of every head space leaves every term unchanged.
 
-    A term of the stream is a vector of the stream: it changes with the basis, as every such vector does.
+    A term of the stream is a vector of the stream: it changes with the basis like every such vector.
     """
     seen, walks, changed = 0, 0, list[str]()
     pairs: dict[int, tuple[Instance, Instance]] = {}
     for e, k in zip(group, sizes_for([e.readout for e in group]), strict=True):
         if k not in pairs:
             at = instance(e.architecture, k, draw_seed(seed, 100))
-            pairs = {k: (at, change_of_basis(at, draw_seed(seed, 101)))}  # heads of a layer come together
+            pairs = {k: (at, change_of_basis(at, draw_seed(seed, 101)))}  # for all heads of a layer together
         (at, moved), numbered = pairs[k], iter(terms(e))
         if e.count > limit:
             walks += 1
@@ -282,7 +282,7 @@ def check_basis(
 
 
 def _in_basis(e: Expansion, values: npt.NDArray[Any], moved: Instance) -> npt.NDArray[Any]:
-    """What values become by a change of basis: those of the stream ``X basis^T``, all others what they are."""
+    """The values expected after a change of basis: ``X basis^T`` for the stream, unchanged for all others."""
     if e.target != "stream" or moved.basis is None:
         return values
     return moved.ring.matmul(values, transpose(moved.basis))
@@ -348,7 +348,7 @@ def _closures(
 
 
 def check_layers(run: Run) -> Check:
-    """Whether the stream after every layer is the one before, and what its heads, b_O and MLP add."""
+    """Whether the stream after every layer is the one before plus the outputs of its heads, b_O and MLP."""
     layers = layer_closures(run)
     worst = worst_closure(layers)
     if worst is None:

@@ -1,7 +1,7 @@
-"""The row *same page*: what is printed of an expansion in LaTeX, read back, is the words that were checked.
+"""The row *same page*: the LaTeX printed for an expansion, read back, gives the words that were checked.
 
-The reader here shares nothing with the printer: it has its own table of glyphs and its own rules of the notations, and
-takes from an architecture only which heads share keys and values.
+The reader here shares nothing with the printer: it has its own table of glyphs and its own rules of the notations,
+and uses the architecture only for which heads share keys and values.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from symcircuits.verification.rows import NOTHING, named
 
 __all__ = ["check_page", "printed_terms", "read_term"]
 
-Letter = tuple[str, bool]  # the name of an argument, and whether it stands transposed
+Letter = tuple[str, bool]  # the name of an argument, and whether it is transposed
 Read = tuple[Counter[str], tuple[Letter, ...]]  # numbers in front, and the product
 
 NOTATIONS: Final = ("row", "paper", "transformerlens")
-LISTED: Final = 500  # terms of one target that are all printed and read
-SPREAD: Final = 50  # of more terms: so many, spread evenly over all
-WHOLE: Final = 40  # up to so many terms the display of a notebook has all of them
+LISTED: Final = 500  # up to this number, all terms of a target are printed and read
+SPREAD: Final = 50  # beyond: this many, spread evenly over all
+WHOLE: Final = 40  # up to this number of terms the display of a notebook has all of them
 _GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _NAME = rf"(?:\\mathbf\{{1\}}|\\Gamma|[A-Za-z])(?:_(?:{_GROUP}|[A-Za-z0-9]))?"
 _TOKEN: Final = re.compile(rf"\\bigl\(|\\bigr\)|\\otimes|\\mathrm\{{Id\}}|,|({_NAME})(?:\^({_GROUP}))?|\S")
@@ -39,11 +39,11 @@ _ROW = re.compile(r"(?:(.*?)&= |&\\quad \+ )(.*?) ?&&\\text\{([^{}]*)\}")
 
 
 class Unread(ValueError):
-    """What is printed is not a term."""
+    """The printed text is not a term."""
 
 
 def read_term(latex: str, architecture: Architecture, notation: str) -> Read:
-    """A printed term as a product of letters, nothing abbreviated, in the row convention.
+    """A printed term as a product of letters, without abbreviations, in the row convention.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> latex = r"\\bigl(A^{\\mathrm{L0H0}} \\otimes W_U\\bigr)\\,P"
@@ -71,7 +71,7 @@ def read_term(latex: str, architecture: Architecture, notation: str) -> Read:
 
 
 def _number(name: str, script: str) -> str:
-    """The name of a score scale or multiplier; nothing where it is a matrix."""
+    """The name of a score scale or multiplier; empty for a matrix."""
     label, turned = _script(script)
     if turned or name not in ("s", "r", "m_E", "m_U"):
         return ""
@@ -79,7 +79,7 @@ def _number(name: str, script: str) -> str:
 
 
 def _script(script: str) -> tuple[str, bool]:
-    """The label of a superscript, and whether it says that the matrix is transposed."""
+    """The label in a superscript, and whether it marks a transpose."""
     label = re.sub(r"\\mathsf\{T\}|\\mathrm|\\,|[{}\s]", "", script)
     return label, r"\mathsf{T}" in script
 
@@ -101,7 +101,7 @@ def _product(tokens: Sequence[re.Match[str]], architecture: Architecture, notati
         return ()
     for token in tokens:
         if not token[1]:
-            raise Unread(f"{token[0]} stands in a product")
+            raise Unread(f"{token[0]} occurs in a product")
         label, turned = _script(token[2] or "")
         glyph = _GLYPHS.get(token[1], re.sub(r"\\mathrm|[{}]", "", token[1]))
         if notation == "transformerlens" and (glyph[:2] == "b_" or (glyph[:2] == "W_" and glyph != "W_QK")):
@@ -125,18 +125,18 @@ def _spelled(glyph: str, label: str, architecture: Architecture) -> tuple[Letter
 
 
 def _turned(letters: Iterable[Letter]) -> tuple[Letter, ...]:
-    """The transpose of a product; of symmetric matrices no transpose is written."""
+    """The transpose of a product; symmetric matrices have no transpose mark."""
     same = ("D_", "C", "gain_", "R_")
     return tuple((name, not turned and not name.startswith(same)) for name, turned in reversed(tuple(letters)))
 
 
 def held(word: Word) -> Read:
-    """What a word is, in the same terms."""
+    """A word, in the same form."""
     return Counter(word.scales), tuple((f.symbol.argument, f.marked) for f in word.factors)
 
 
 def printed_terms(expansion: Expansion, terms: Sequence[Term], notation: str) -> Iterator[tuple[str, str]]:
-    """What is printed of some terms, each with its type: by the display of a notebook where it has them all."""
+    """The printed form of some terms, each with its type: from the display of a notebook if it has them all."""
     if len(terms) == expansion.count <= WHOLE:
         kind, _, label = expansion.target.partition(":")
         target = rf"S^{{\mathrm{{{label}}}}}" if label else rf"\mathrm{{{kind}}}"
@@ -154,7 +154,7 @@ def check_page(
 ) -> Check:
     """Whether the printed terms, in three notations, are read back as the words that were checked, with their types."""
     if group[0].architecture.attachments:
-        return Check("same page", named(group), None, None, None, what="names that are attached are not read")
+        return Check("same page", named(group), None, None, None, what="names of attachments are not read")
     faults, seen, sampled = list[str](), 0, 0
     for e in group:
         spread = range(0, e.count, e.count // SPREAD) if e.count > LISTED else ()
@@ -166,7 +166,7 @@ def check_page(
                 faults += _fault(term, latex, composition, notation)
         faults += [] if terms else [f"{e.target}: {NOTHING}"]
         seen, sampled = seen + len(terms), sampled + len(terms) * (e.count > LISTED)
-    what = f"LaTeX of {amount(seen, 'term')}, read back in each of three notations, is their words and types"
+    what = f"LaTeX of {amount(seen, 'term')}, read back in each of three notations, gives their words and types"
     what += f"; {sampled:,} of them a sample" if sampled else ""
     return Check("same page", named(group), not faults, len(faults), 0, what=faults[0] if faults else what)
 
@@ -175,7 +175,7 @@ def _fault(term: Term, latex: str, composition: str, notation: str) -> list[str]
     try:
         read = read_term(latex, term.readout.architecture, notation)
     except ValueError as fault:
-        return [f"{term.label}: {latex} is not read in notation {notation}: {fault}"]
+        return [f"{term.label}: {latex} cannot be read in notation {notation}: {fault}"]
     if read != held(term.word):
         return [f"{term.label}: {latex} in notation {notation} is not {term.word.text}"]
     return [] if composition == term.composition else [f"{term.label} is printed as of type {composition}"]

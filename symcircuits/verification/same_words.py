@@ -1,8 +1,8 @@
 """The row *same words*: every printed term, letter by letter in order, against the recursion multiplied out.
 
-It is asked where there are more terms than SymPy is given. What is looked at is the text of the terms as files and
-``terms`` have it. What it is set against, made by :mod:`symcircuits.verification.packed_words`, sees nothing of the
-enumeration: it walks the recursion and adds up what comes out.
+It is used if there are more terms than SymPy is given. It reads the text of the terms as in files and in
+``terms``, and compares it with the result of :mod:`symcircuits.verification.packed_words`, which is independent of
+the enumeration: it walks the recursion and adds up the result.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["MAX_LETTERS", "MAX_WORDS", "check_words"]
 
 NAME = "same words"
 MAX_WORDS = 150_000  # terms of one target
-# Letters of all targets together. This is the limit of time and of memory, counted so that the same is looked at on
+# Letters of all targets together. This limits time and memory, and is counted so that the same is checked on
 # every machine: three million take half a second, and each letter at most 48 bytes (a limb in six copies).
 MAX_LETTERS = 3_000_000
-BLOCK = 1 << 14  # terms that are read at once
+BLOCK = 1 << 14  # terms read at once
 
 
 def _printed(e: Expansion) -> Iterable[Printed]:
@@ -36,10 +36,10 @@ def check_words(
     limits: tuple[int, int] = (0, MAX_WORDS),
     lines: Callable[[Expansion], Iterable[Printed]] = _printed,
 ) -> Check | None:
-    """Whether the terms, as they are printed, are the words of the recursion multiplied out, each as often.
+    """Whether the terms, as printed, are the words of the recursion multiplied out, with the same multiplicities.
 
-    ``limits``: it is asked of what has more terms than the first, and at most as many as the second. None where nothing
-    has more than the first.
+    ``limits``: it is used for targets with more terms than the first, and at most as many as the second. None if no
+    target has more than the first.
 
     >>> import symcircuits as sc
     >>> check_words([sc.scores(sc.attention_only((12, 12)), "L1H0")]).details
@@ -63,7 +63,7 @@ def check_words(
 
 
 def _affordable(sized: Sequence[Expansion], most: int) -> tuple[list[Expansion], list[Expansion]]:
-    """Which of them are looked at, in their order, and which are too much."""
+    """The targets that are checked, in their order, and those that are too large."""
     chosen, left, letters = list[Expansion](), list[Expansion](), 0
     for e in sized:
         cost = e.count * longest(e.readout) if e.count <= most else MAX_LETTERS + 1
@@ -94,7 +94,7 @@ def _compared(e: Expansion, lines: Callable[[Expansion], Iterable[Printed]]) -> 
         differing += missing.count + extra.count
         faults = [*faults, *(f"not multiplied out: {text}" for text in islice(extra.texts(), 1))]
         faults += [f"missing here: {text}" for text in islice(missing.texts(), 1)]
-    elif reader.uneven:  # the words are right, but stand where other orders and types are said
+    elif reader.uneven:  # the words are right, but listed under other orders and types
         differing += reader.uneven
-        faults = [*faults, "lines stand in another block than their orders and types"]
+        faults = [*faults, "lines are in another block than their orders and types"]
     return right.count, differing, faults

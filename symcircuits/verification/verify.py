@@ -1,27 +1,27 @@
-"""verify: the enumeration against two witnesses that cannot see it, three questions, each with its own row.
+"""verify: the enumeration against two independent witnesses, by three questions, each with its own row.
 
-1. *same algebra*: SymPy multiplies the recursion out; its multiset of terms is the enumeration's. Of more terms than
-   SymPy is given, *same letters* asks its commuting polynomials, and *same words* multiplies out in packed integers;
+1. *same algebra*: SymPy multiplies the recursion out; its multiset of terms is the enumeration's. For more terms
+   than SymPy is given, *same letters* uses its commuting polynomials, and *same words* multiplies out packed integers;
 2. *same polynomial*: with random matrices over a prime field the frozen forward pass of the model, written from
    its definition, equals the walk and the sum of the listed terms; exact;
 3. *same transformer*: on a real softmax model, logits and scores equal the sum of the SymPy-lambdified terms and
-   of the fast evaluation, within the bound that rounding allows.
+   of the fast evaluation, within the bound for rounding.
 
-Where one head of a layer stands for the others in these rows, *every head* says which, and asks of every single one its
-number of terms, its first terms, and whether forward pass and walk agree over the prime field.
+If one head of a layer represents the others in these rows, *every head* says which, and checks for every single head
+the number of terms, the first terms, and whether forward pass and walk agree over the prime field.
 
 A fourth way is *isolated terms*: the same forward pass, run with only some heads and one source kept, measures each
 term by itself (as :func:`symcircuits.isolate` does), exactly.
 
-Besides: *same page* (what is printed in LaTeX, read back, is the words that were checked), *types* (every word is
-accepted by the rules of :mod:`symcircuits.core.words`), *same names* (labels, orders, counts and numbers of terms are
-what their words say) and *basis freedom* (a random
+In addition: *same page* (the printed LaTeX, read back, gives the words that were checked), *types* (every word is
+accepted by the rules of :mod:`symcircuits.core.words`), *same names* (labels, orders, counts and numbers of terms
+agree with their words) and *basis freedom* (a random
 invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
-changes a term of the stream as it changes the stream; exact). Of models that are polynomials, without softmax or with
-bilinear MLPs, *nothing frozen*: what is multiplied out, against a pass that computes patterns and MLPs. Of a model also
-*sum of parts*: after every layer the stream is the one before and what heads, b_O and MLP add.
+changes a term of the stream like the stream; exact). For polynomial models, without softmax or with
+bilinear MLPs, *nothing frozen*: the terms multiplied out, against a pass that computes patterns and MLPs. For a model
+also *sum of parts*: after every layer the stream is the one before plus the outputs of heads, b_O and MLP.
 
-A row that looked at nothing never holds: it says that it was not run, or it fails. One that ends in an exception fails.
+A row that checked nothing never passes: it says that it was not run, or it fails. A row with an exception fails.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ from symcircuits.work.progress import OnProgress, told_by
 
 __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
 
-MOST = 10**13  # terms of one target that are listed
-TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
-HEADS_LIMIT = 2_000  # and above so many heads
+MOST = 10**13  # terms listed per target
+TOTAL_LIMIT = 20_000  # above this number of terms of all heads together, one head per layer represents its layer
+HEADS_LIMIT = 2_000  # and above this number of heads
 ROWS = (
     "types", "same names", "same page", "same algebra", "same letters", "same words", "same polynomial",
     "isolated terms", "basis freedom", "same transformer, lambdified", "same transformer", "nothing frozen: types",
@@ -92,12 +92,12 @@ def verify(
     """Verify the expansions of an architecture, or of a model on tokens, three ways.
 
     ``targets``: ``"logits"``, ``"stream"``, ``"scores:L1H0"``; by default the logits (the stream without
-    unembedding) and the scores of every head; where that is too much most rows look at one head a layer, and the row
-    *every head* names them and looks at each. For an architecture the
-    third question is asked of a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
-    bad targets or tokens, TypeError on what is neither architecture nor model. ``coq``: the row *proved* asks Coq to
-    prove the claims of the derivation of each target, of one head a layer where no targets are named; ``lean``: the row
-    *proved by Lean* asks Lean 4 with Mathlib the same.
+    unembedding) and the scores of every head; if that is too much, most rows check one head per layer, and the row
+    *every head* names these and checks each head. For an architecture the
+    third question uses a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
+    invalid targets or tokens, TypeError if it is neither architecture nor model. ``coq``: the row *proved* has Coq
+    prove the claims of the derivation of each target, for one head per layer if no targets are given; ``lean``: the row
+    *proved by Lean* has Lean 4 with Mathlib prove the same.
     ``progress(row, done, total)`` is called after each row. Source: own derivation; the Schwartz-Zippel lemma.
 
     >>> import symcircuits as sc
@@ -156,7 +156,7 @@ def verify(
 
 
 def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check | None:
-    """A row; where its question ends in an exception, it fails, and says which."""
+    """A row; if its check raises an exception, it fails, and names that."""
     try:
         return question()
     except Exception as fault:
@@ -190,12 +190,12 @@ def _one_a_layer(architecture: Architecture) -> list[str]:
 
 
 def default_targets(architecture: Architecture) -> list[str]:
-    """The logits or stream, and the scores of every head; of one head a layer where all would be too many terms."""
+    """The logits or stream, and the scores of every head; of one head per layer if all would be too many terms."""
     return architecture.targets(_standing(architecture) or architecture.all_heads)
 
 
 def _standing(architecture: Architecture) -> tuple[Head, ...]:
-    """The last head of each layer, where the heads of all layers have too many terms together; else none."""
+    """The last head of each layer, if the heads of all layers have too many terms together; else none."""
     total, last = 0, []
     with made_once():
         for layer, n in enumerate(architecture.heads):
@@ -218,12 +218,12 @@ def _targets(architecture: Architecture, targets: Sequence[str] | None) -> list[
 
 def _name(target: Any) -> str:
     if not isinstance(target, str):
-        raise TypeError(f"a target is a name such as logits or scores:L1H0, not {shown(target)}")
+        raise TypeError(f"a target must be a name such as logits or scores:L1H0, not {shown(target)}")
     return target
 
 
 def _groups(expansions: Sequence[Expansion]) -> list[list[Expansion]]:
-    """Logits, stream and scores apart: each question is asked once of each kind."""
+    """Logits, stream and scores separately: each check runs once for each kind."""
     groups: dict[str, list[Expansion]] = {}
     for e in expansions:
         groups.setdefault(e.target.partition(":")[0], []).append(e)
@@ -234,14 +234,14 @@ def _run(subject: Architecture | Model, tokens: Any, seed: int) -> Run:
     model = subject
     if isinstance(model, Architecture):
         model = random_model(model, seed=seed)
-        # A scale of its own for every head, so that another head's scale is seen.
+        # A different scale for every head, so another head's scale is detected.
         scales = {head: scale * (1 + i / 10) for i, (head, scale) in enumerate(model.score_scale.items())}
         model = replace(model, score_scale=scales)
         rng, n = np.random.default_rng([seed, 1]), 7
         if tokens is not None:
             n = read_tokens(tokens, model.d_vocab, model.n_context).shape[-1]
         apart = {p.name: rng.standard_normal((n, model.d_model)) for p in model.architecture.parts}
-        model = replace(model, attached={**model.attached, **apart})  # another row for every token
+        model = replace(model, attached={**model.attached, **apart})  # a different row for every token
     if tokens is None:
         n = min(model.n_context or 7, 7)
         tokens = np.random.default_rng(seed).integers(0, model.d_vocab, n)

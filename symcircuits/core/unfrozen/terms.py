@@ -160,7 +160,7 @@ def check_unfrozen(word: Word, architecture: Architecture, inside: bool = False)
             if symbol.glyph == ("mlp" if architecture.bilinear else "") or (
                 symbol.glyph == "A" and not architecture.softmax
             ):
-                raise IllTyped(f"{symbol.text} stands in a term in which it is to be multiplied out", 2, symbol.text)
+                raise IllTyped(f"{symbol.text} occurs in a term in which it must be multiplied out", 2, symbol.text)
             continue
         first, second = symbol.entrywise
         if symbol.glyph == "A":
