@@ -4,6 +4,7 @@ import importlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from hypothesis import Phase, settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background job, and all that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("default", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI")))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+# Containers often ask for no bytecode: each worker would compile all tests anew, in 15 seconds, and each process that
+# a test starts the package. Mutants need it so: two of one second could be taken for each other.
+if PROFILE != "mutation" and os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    sys.dont_write_bytecode = False
+
+# HYPOTHESIS_PROFILE=thorough tries 25 times as many examples of each property.
+settings.register_profile("default", deadline=None, max_examples=16, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("thorough", deadline=None, max_examples=400)
 # For mutation testing (tests/mutation): the same examples for every mutant, and none made smaller once it has failed.
 settings.register_profile(
@@ -26,14 +34,15 @@ settings.register_profile(
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.generate],
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.load_profile(PROFILE)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """``sampled(n)``: of the cases of a test n run always, spread evenly; the others are slow.
 
-    ``n`` should not make steps that are a multiple of an inner list of values, else one of these alone is taken.
+    One of each n-th part of them, and not at the same place in each: else, where a part is a multiple of an inner list
+    of values, one of these alone would be taken.
     """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -43,7 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marker = those[0].get_closest_marker("sampled")
         assert marker is not None
         kept = min(marker.args[0], len(those))
-        always = {i * len(those) // kept for i in range(kept)}
+        turn = 0.618 if len(those) >= 2 * kept else 0  # the golden section: the place in a part
+        always = {int((i + i * turn % 1) * len(those) / kept) for i in range(kept)}
         for i, item in enumerate(those):
             if i not in always:
                 item.add_marker(pytest.mark.slow)

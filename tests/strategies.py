@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
@@ -19,6 +20,11 @@ from symcircuits.core.expansion import Expansion
 
 KINDS = ("embed", "pos", "mlp", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U")  # the order of sources
 HeadPair = tuple[int, int]
+
+
+def examples(number: int, **more: Any) -> settings:
+    """So many examples of a property where others have 40: each profile (conftest.py) has fewer or more of all."""
+    return settings(max_examples=max(1, number * settings.default.max_examples // 40), **more)
 
 
 # --------------------------------------------------------------------------------------------- counting

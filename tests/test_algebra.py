@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import cases, examples
 
 from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.expansion import Expansion, expand, logits, scores
@@ -62,7 +62,7 @@ def word(text: str, names: dict[str, Symbol] = NAMES) -> Word:
 
 
 # -------------------------------------------------------------------------------------------- right words
-@settings(max_examples=100)
+@examples(100)
 @given(cases(max_terms=100))
 def test_every_term_is_a_finished_word(case: tuple[Architecture, str]) -> None:
     arch, target = case
@@ -527,7 +527,7 @@ def accepted(fs: tuple[Factor, ...], scales: tuple[str, ...], arch: Architecture
         return None
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), cases(max_terms=400, max_layers=3, max_heads=3))
 def test_a_corrupted_word_is_refused_or_is_another_right_word(
     data: st.DataObject, case: tuple[Architecture, str]

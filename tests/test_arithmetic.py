@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 
 import symcircuits as sc
 from symcircuits.arrays.namespaces import namespace_of
@@ -251,7 +252,7 @@ def test_an_unembedding_is_made_small_only_where_that_is_smaller(biased: bool, t
         assert unembedding.compact(sc.evaluate(sc.stream(arch), run), tokens) is None
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(1, 40), st.integers(1, 4), st.booleans(), st.integers(1, 200), st.integers(0, 99))
 def test_a_triangle_has_the_lengths_of_the_matrix(rows: int, cols: int, biased: bool, each: int, seed: int) -> None:
     """``|x W^T| = |x T^T|`` for every x, block by block too, with the bias as one more column."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -26,7 +26,7 @@ from symcircuits.model import Arrays, Model, Run, frozen, matrices_of
 from symcircuits.values.evaluate import closure, evaluate
 from symcircuits.values.rounding import rounding_scale
 from symcircuits.verification.rows import check_polynomial
-from tests.strategies import architectures, group
+from tests.strategies import architectures, examples, group
 
 SIZES = {"d_model": 6, "d_head": 3, "d_vocab": 5, "n_context": 8}
 TOKENS = [3, 1, 4, 1]
@@ -78,7 +78,7 @@ def put(run: Run, **arrays: Any) -> Run:
 
 
 # ------------------------------------------------------------------------------------------------ sums
-@settings(max_examples=40)
+@examples(40)
 @given(attached(), st.sampled_from([1e-3, 1.0, 1e4]))
 def test_the_terms_add_up_to_what_the_model_computes(arch: Architecture, size: float) -> None:
     run = ran(arch, size)
@@ -87,7 +87,7 @@ def test_the_terms_add_up_to_what_the_model_computes(arch: Architecture, size: f
         assert found.passed, (target, found)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(attached())
 def test_a_readout_reads_the_stream_of_the_forward_pass(arch: Architecture) -> None:
     run = ran(arch)
@@ -116,7 +116,7 @@ def through(run: Run, label: str, x: Any) -> Any:
     return x * w.get(f"gain_{own}", 1.0) + w.get(f"b_N_{own}", 0.0)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(attached())
 def test_setting_apart_changes_nothing_that_the_model_computes(arch: Architecture) -> None:
     kept = tuple(p for p in arch.parts if p.of == "added")
@@ -160,14 +160,14 @@ def counted(arch: Architecture, target: str) -> int:
     return count + (f"b_N[{own}]" in arch.biases)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(attached(max_terms=40), st.integers(0, 3))
 def test_all_rows_of_verify_hold(arch: Architecture, seed: int) -> None:
     report = sc.verify(arch, targets=[t for t in targets(arch) if sc.expand(arch, t).count < 300][-6:], seed=seed)
     assert report.ok, report.text()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(attached(), st.floats(-3, 3))
 def test_from_source_is_the_response_to_the_source_with_all_else_held_fixed(arch: Architecture, times: float) -> None:
     run, ring = ran(arch), Floats()
@@ -260,7 +260,7 @@ def test_an_edge_between_features_is_activation_times_decoder_times_encoder() ->
     assert set(values) >= {"embed", "rest[M0]", "embed -> L1H0", "rest[M0] -> L1H0"}
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(attached(max_terms=60), st.randoms(use_true_random=False))
 def test_scores_are_summed_in_any_order_of_heads(arch: Architecture, random: Any) -> None:
     run = ran(arch)
@@ -272,7 +272,7 @@ def test_scores_are_summed_in_any_order_of_heads(arch: Architecture, random: Any
         assert np.allclose(total[allowed], value[allowed], atol=1e-9)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(attached())
 def test_sums_close_in_float32(arch: Architecture) -> None:
     run = ran(arch).model.run(TOKENS, "float32")
@@ -616,7 +616,7 @@ def test_what_is_attached_is_not_multiplied_out_further() -> None:
 
 
 # -------------------------------------------------------------------------------------------------- check
-@settings(max_examples=25)
+@examples(25)
 @given(attached(max_terms=40), st.data())
 def test_check_reads_every_term_and_finds_what_is_missing(arch: Architecture, data: Any) -> None:
     target = data.draw(st.sampled_from([t for t in targets(arch) if sc.expand(arch, t).count <= 150]))

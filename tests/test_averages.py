@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import architectures
+from strategies import architectures, examples
 
 import symcircuits as sc
 from symcircuits.explanation import one_prompt as prompt_sums
@@ -61,7 +61,7 @@ def check(part: Part, name: str, numbers: list[float | None]) -> None:
         np.testing.assert_allclose(got, (known.mean(), known.std(), known.min(), known.max()), rtol=0, atol=size)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(cases())
 def test_averages_are_those_of_single_explanations(case: tuple[Model, list[dict[str, Any]]]) -> None:
     model, prompts = case
@@ -98,7 +98,7 @@ def test_averages_are_those_of_single_explanations(case: tuple[Model, list[dict[
             check(split, "centred_norm", [s.centred_norms[c] for s in scores])
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(cases(), st.randoms())
 def test_the_order_of_prompts_does_not_matter(case: tuple[Model, list[dict[str, Any]]], chance: Any) -> None:
     model, prompts = case

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from plain import featured_models, rotation
-from strategies import group
+from strategies import examples, group
 
 import symcircuits as sc
 from symcircuits.circuits.chance import Chance, Shapes, chance
@@ -455,7 +455,7 @@ def test_results_cannot_be_written_to() -> None:
 
 
 # ------------------------------------------------------------------------------------------- what check says of them
-@settings(max_examples=15)  # each is read in four ways
+@examples(15)  # each is read in four ways
 @given(featured_models(), st.sampled_from(KINDS))
 def test_printed_formulas_are_read_back_as_right(model: Model, kind: str) -> None:
     found = sc.composition_scores(model, kind)

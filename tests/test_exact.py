@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -30,7 +30,7 @@ from symcircuits.verification.prime_field import (
     walked,
     word_values,
 )
-from tests.strategies import all_targets, architectures, cases
+from tests.strategies import all_targets, architectures, cases, examples
 
 
 def by_hand(word: Any, at: Instance) -> Any:
@@ -93,7 +93,7 @@ def test_sizes_by_hand() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ values
-@settings(max_examples=25)
+@examples(25)
 @given(cases(max_terms=60), st.integers(0, 99), st.sampled_from([1, 2, 3]))
 def test_values_of_words_are_exact_products(case: tuple[sc.Architecture, str], seed: int, k: int) -> None:
     arch, target = case
@@ -139,7 +139,7 @@ def test_an_instance_has_all_that_model_and_words_read(arch: sc.Architecture, se
     assert not all(np.array_equal(at.matrices[n], other.matrices[n]) for n in at.matrices)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(architectures(max_layers=3, max_heads=3, max_terms=None), st.integers(0, 99), st.integers(1, 3))
 def test_the_walk_is_the_forward_pass_of_the_definition(arch: sc.Architecture, seed: int, k: int) -> None:
     at = instance(arch, k, seed)
@@ -224,7 +224,7 @@ def test_an_identity_with_transposes_at_the_size_that_is_drawn(k: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------- change of basis
-@settings(max_examples=25)
+@examples(25)
 @given(cases(max_terms=60), st.integers(0, 99))
 def test_every_right_word_is_free_of_the_basis(case: tuple[sc.Architecture, str], seed: int) -> None:
     """Logits and scores stay what they are; a value of the stream becomes ``X basis^T``."""

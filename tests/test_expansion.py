@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import (
     Row,
@@ -21,6 +21,7 @@ from strategies import (
     all_targets,
     architectures,
     cases,
+    examples,
     oracle,
     selections,
     targets,
@@ -61,14 +62,14 @@ def held_to(e: Expansion, rows: list[Row]) -> None:
 
 
 # --------------------------------------------------------------------------------------- the whole expansion
-@settings(max_examples=100)
+@examples(100)
 @given(cases(max_terms=300))
 def test_every_term_is_the_oracle_s(case: tuple[Architecture, str]) -> None:
     arch, target = case
     held_to(expand(arch, target), oracle(arch, target))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(cases(max_terms=2000))
 def test_terms_in_order_up_to_two_thousand(case: tuple[Architecture, str]) -> None:
     arch, target = case
@@ -115,7 +116,7 @@ def test_logits_by_order_are_elementary_symmetric_polynomials(heads: list[int]) 
 
 
 # ------------------------------------------------------------------------------------------------ selections
-@settings(max_examples=150)
+@examples(150)
 @given(st.data(), cases(max_terms=150))
 def test_selections_filter_the_oracle(data: st.DataObject, case: tuple[Architecture, str]) -> None:
     arch, target = case

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import architectures
+from strategies import architectures, examples
 
 import symcircuits as sc
 from symcircuits.explanation.explain import Explanation
@@ -101,7 +101,7 @@ def test_what_was_misleading() -> None:
     assert "0 above the mean of all outputs" in one[0]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(architectures(max_layers=2, max_heads=2, max_terms=100), st.lists(st.integers(0, 3), min_size=1, max_size=4))
 def test_every_page_has_the_evidence(arch: Any, tokens: list[int]) -> None:
     page = sc.explain(sc.random_model(arch, seed=1, d_vocab=4), tokens).html()

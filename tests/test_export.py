@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import cases, examples
 from sympy.matrices.exceptions import ShapeError
 
 from symcircuits.core.architecture import Architecture, attention_only
@@ -118,7 +118,7 @@ def forward(arch: Architecture, arrays: Arrays, target: str) -> Any:
 
 
 # ------------------------------------------------------------------------------- every term, summed up
-@settings(max_examples=25)
+@examples(25)
 @given(cases(max_terms=25, max_layers=3, max_heads=4), st.sampled_from([(), (2,), (3, 2)]), st.integers(0, 9))
 def test_the_terms_sum_to_the_forward_computation(
     case: tuple[Architecture, str], batch: tuple[int, ...], seed: int

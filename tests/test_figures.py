@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain import centred, featured_models, forward, value_of
+from strategies import examples
 
 import symcircuits as sc
 from symcircuits.explanation.ablation import remove_scores
@@ -87,7 +88,7 @@ def test_maps_of_a_head_are_of_the_chosen_row_and_add_up() -> None:
     assert len(figures.source_maps(found, parts, most=2)) == 2
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(featured_models(max_terms=60))
 def test_an_explanation_of_any_model_adds_up(model: sc.Model) -> None:
     arch = model.architecture

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from chromium import Page
 from conftest import find_tool
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import architectures
+from strategies import architectures, examples
 
 import symcircuits as sc
 from symcircuits.cli.main import main
@@ -250,7 +250,7 @@ def test_batches_show_the_chosen_row() -> None:
     assert "at position 2 of row 1" in page.all("header")[0].text
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(architectures(max_layers=3, max_heads=3, max_terms=60), st.integers(1, 4), st.booleans(), st.booleans())
 def test_every_architecture_has_a_page(arch: sc.Architecture, n: int, batch: bool, two: bool) -> None:
     tokens = [[i, 3, 1, 4][:n] for i in (2, 7)] if batch else [5, 3, 1, 4][:n]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import symcircuits as sc
 from symcircuits.core.architecture import Architecture
@@ -14,13 +14,13 @@ from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.model import frozen, matrices_of, random_model
 from symcircuits.values.isolate import isolate
 from symcircuits.verification.isolated import FIRST, LISTED, check_isolated
-from tests.strategies import cases
+from tests.strategies import cases, examples
 
 ARCH = sc.attention_only((2, 2))
 TOKENS = [[3, 1, 4], [1, 5, 9]]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(max_terms=60, max_layers=3, max_heads=3))
 def test_every_term_of_any_architecture_is_what_evaluate_gives(case: tuple[Architecture, str]) -> None:
     """Norms, MLPs, groups, all positions, some biases, multipliers, no scale, on a batch."""

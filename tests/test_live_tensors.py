@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from safetensors.numpy import load_file
+from strategies import examples
 
 import symcircuits as sc
 from symcircuits.core.expansion import Expansion, expand
@@ -18,7 +19,7 @@ from symcircuits.model import Run, Tensors, random_model
 from symcircuits.values.by_head import through_each_head
 from tests.test_tensors import assert_alike, runs, size_of
 
-once = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+once = examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def numbers(array: Any, dtype: Any) -> Any:
@@ -360,7 +361,7 @@ def wide(jax: Any) -> Iterator[Any]:
     jax.config.update("jax_enable_x64", False)
 
 
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(runs(max_terms=12))
 def test_jax(wide: Any, drawn: tuple[Expansion, Run]) -> None:
     expansion, run = drawn

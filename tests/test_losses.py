@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits.circuits import losses
 from symcircuits.circuits.losses import run_by_run
 from symcircuits.zoo import path
-from tests.strategies import architectures
+from tests.strategies import architectures, examples
 
 PLAIN = sc.attention_only((2, 3, 1))
 TOKENS = [[1, 4, 2, 2, 5], [0, 3, 3, 1, 2]]
@@ -78,7 +78,7 @@ def test_effects_are_those_of_the_paths_through_a_part(by: str) -> None:
         assert part.last == pytest.approx(last, abs=1e-12)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(architectures(max_terms=500), st.integers(0, 9))
 def test_the_paper_s_algorithm_agrees_at_every_order(arch: sc.Architecture, seed: int) -> None:
     if not arch.unembed:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import plain
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain import Edits, featured_models, heads_of_models
+from strategies import examples
 
 import symcircuits as sc
 from symcircuits.explanation.score_parts import score_parts
@@ -22,7 +23,7 @@ from symcircuits.zoo import path
 
 N = 5
 NONE = Edits()
-few = settings(max_examples=20)  # each is a plain pass by loops
+few = examples(20)  # each is a plain pass by loops
 TOKENS = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]])
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
-from strategies import architectures
+from strategies import architectures, examples
 
 import symcircuits as sc
 from symcircuits.core.programs import readout
@@ -33,7 +33,7 @@ def targets(architecture: Any) -> list[str]:
     return ["logits" if architecture.unembed else "stream", *([f"scores:{heads[-1]}"] if heads else [])]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(architectures(max_layers=3, max_heads=2, max_terms=60), st.integers(0, 9), st.booleans(), st.data())
 def test_every_size_is_that_of_the_term_by_itself(
     architecture: Any, seed: int, rows: bool, data: st.DataObject

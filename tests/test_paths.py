@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import KINDS, architectures, cases, group, oracle
+from strategies import KINDS, architectures, cases, examples, group, oracle
 
 from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.paths import Path, Paths, path_branches, path_factors, path_scales
@@ -48,7 +48,7 @@ def test_paths_in_order(case: tuple[Architecture, str]) -> None:
             paths.unrank(len(found), Ones())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), cases(max_terms=200))
 def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -> None:
     """Any weight for any mark (none: 0): a path's number is the weight of all that stands before it."""

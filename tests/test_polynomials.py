@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import architectures, group
+from strategies import architectures, examples, group
 
 import symcircuits as sc
 from symcircuits.core.architecture import Architecture
@@ -192,7 +192,7 @@ def close(a: Any, b: Any) -> bool:
 
 # ------------------------------------------------------------------------------------------------ terms
 @given(polynomials())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_terms_are_those_multiplied_out_by_hand(case: tuple[Run, str, list[Part]]) -> None:
     """Names, degrees and values of all terms, counts, numbers, types, and the sums by degree of the walk."""
     run, target, parts = case
@@ -215,7 +215,7 @@ def test_terms_are_those_multiplied_out_by_hand(case: tuple[Run, str, list[Part]
 
 
 @given(polynomials(), st.randoms(use_true_random=False))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_terms_are_functions_of_weights_tokens_and_masks(
     case: tuple[Run, str, list[Part]], random: random.Random
 ) -> None:
@@ -232,7 +232,7 @@ def test_terms_are_functions_of_weights_tokens_and_masks(
 
 
 @given(architectures(max_layers=3, max_heads=3, max_terms=60), st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_numbers_of_terms_at_any_size(arch: Architecture, seed: int) -> None:
     """Counts by order, composition and degree add up, and a term is found under its number, however many there are."""
     arch = replace(arch, softmax=arch.positions == "alibi", bilinear=bool(arch.mlps), gated=bool(arch.mlps))

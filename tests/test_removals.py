@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain import heads_of_models
+from strategies import examples
 
 import symcircuits as sc
 from symcircuits.core.expansion import expand
@@ -58,7 +59,7 @@ def check(run: Run, target: str, by: Any, head: str) -> None:
         assert close(found[c].recomputed, at(many.by, one_part.recomputed), size)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(heads_of_models(), st.booleans())
 def test_many_are_what_each_is(case: tuple[Model, str], batch: bool) -> None:
     model, head = case
@@ -111,7 +112,7 @@ def test_of_the_stream_it_is_the_norm_of_the_change() -> None:
 
 
 # ------------------------------------------------------------------------------------- reruns of several at once
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(heads_of_models(), st.integers(0, 3), st.booleans())
 def test_reruns_at_once_are_reruns(case: tuple[Model, str], position: int, batch: bool) -> None:
     """Of edits in any order, of one head several times, at any position."""
@@ -169,7 +170,7 @@ def test_a_rerun_leaves_the_run_as_it_was() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- reading back
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(heads_of_models())
 def test_a_reading_is_taken_back_through_all_paths(case: tuple[Model, str]) -> None:
     """Of any reader, not of one entry alone: ``<R, terms through a head>``."""

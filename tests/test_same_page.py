@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import symcircuits as sc
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.verification.same_page import NOTATIONS, SPREAD, WHOLE, check_page, printed_terms, read_term
 from symcircuits.verification.verify import verify
-from tests.strategies import cases
+from tests.strategies import cases, examples
 
 ARCH = sc.attention_only((2, 2), biases=["b_V"])
 TARGETS = ("logits", "scores:L1H0")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(max_terms=300, max_layers=3))
 def test_every_page_of_any_architecture_is_read_back(case: tuple[Architecture, str]) -> None:
     check = check_page([expand(*case)])

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 from test_ranking import model_and_run, searches, sizes
 
 import symcircuits as sc
@@ -40,7 +41,7 @@ def held_to_chances(found: Sample, run: Any) -> None:
         assert abs(often[i] - n * p) <= 6 * np.sqrt(n * p * (1 - p)) + 6
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(searches(40), st.sampled_from(["uniform", "bound"]), st.integers(0, 99))
 def test_chances_are_those_of_the_draws(case: Any, weights: str, seed: int) -> None:
     e, run, asked = case

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 
 import symcircuits as sc
 from symcircuits.explanation import score_parts as module
@@ -42,7 +43,7 @@ def every_head(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FEW", 0)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(runs(), st.sampled_from([20, 200, 3000]))
 def test_no_term_is_above_its_bound(run: Run, max_terms: int) -> None:
     heads = [str(h) for h in run.model.architecture.all_heads]
@@ -60,7 +61,7 @@ def test_no_term_is_above_its_bound(run: Run, max_terms: int) -> None:
         assert np.allclose(again, terms, rtol=0, atol=64 * eps * np.abs(terms).max())
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(runs(), st.sampled_from([20, 200, 3000]), st.integers(1, 8))
 def test_the_largest_are_those_of_all_terms(run: Run, max_terms: int, top: int) -> None:
     heads = [str(h) for h in run.model.architecture.all_heads]

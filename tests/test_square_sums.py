@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 from test_ranking import model_and_run, searches, sizes
 
 import symcircuits as sc
@@ -21,7 +22,7 @@ def by_enumeration(found: Any, run: Any) -> float:
     return sum(v * v for v in sizes(found, run))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(searches(80), st.sampled_from([2**30, 0]))
 def test_the_sum_of_squares_is_that_of_the_list(case: Any, max_memory: int) -> None:
     e, run, asked = case

@@ -8,7 +8,7 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -20,7 +20,7 @@ from symcircuits.values.by_head import through_each_head
 from symcircuits.values.engine import Span
 from symcircuits.values.evaluate import closure
 from symcircuits.values.tensor_tree import TensorTree
-from tests.strategies import cases, selections
+from tests.strategies import cases, examples, selections
 
 Other = xp.Device("device1")
 
@@ -61,7 +61,7 @@ def size_of(expansion: Expansion, run: Run) -> float:
 
 
 # ------------------------------------------------------------------------------------------ values and sums
-@settings(max_examples=100)
+@examples(100)
 @given(runs())
 def test_every_term_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
     expansion, run = drawn
@@ -84,7 +84,7 @@ def test_every_term_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
     assert together(iter(blocks)).shape[0] == seen
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(runs())
 def test_every_sum_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
     expansion, run = drawn
@@ -150,7 +150,7 @@ def test_neighbours_of_which_not_all_sources_are_chosen() -> None:
         assert_alike(numbers(value), sc.evaluate(terms, run).value(terms._term(path)), 1)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(runs(), st.integers(1, 40), st.booleans())
 def test_norms(drawn: tuple[Expansion, Run], size: int, masked: bool) -> None:
     expansion, run = drawn
@@ -177,7 +177,7 @@ def test_norms_in_types_that_nothing_is_decomposed_in(number: Any) -> None:
         np.testing.assert_allclose(found.values, wanted.values, rtol=0.02, atol=0.02)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(runs(scores=True), st.integers(1, 40), st.data())
 def test_entries_and_all_score_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
     expansion, run = drawn
@@ -224,7 +224,7 @@ def test_entries_are_turned_by_both_positions() -> None:
         assert_alike(found, wanted[:, i, j], np.abs(wanted).max())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(runs(scores=False), st.integers(1, 40), st.data())
 def test_contributions(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
     expansion, run = drawn

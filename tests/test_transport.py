@@ -4,18 +4,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits.core.architecture import Architecture
-from tests.strategies import cases
+from tests.strategies import cases, examples
 
 PLAIN = sc.attention_only((2, 2), biases=["b_V", "b_O"])
 TOKENS = [3, 1, 4, 1]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cases(max_terms=60), st.integers(0, 9))
 def test_selection_times_transport_is_the_term(case: tuple[Architecture, str], seed: int) -> None:
     arch, target = case

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples
 
 import symcircuits as sc
 from symcircuits.core.expansion import Expansion
@@ -42,7 +43,7 @@ def together(expansion: Expansion, run: Run, most: int | None = None, **options:
     return np.concatenate(found) if found else np.zeros((0, *sc.evaluate(expansion, run).shape), run.dtype)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(runs(), st.none() | st.integers(1, 9), st.booleans())
 def test_the_values_are_those_of_the_terms(drawn: tuple[Expansion, Run], size: int | None, given_out: bool) -> None:
     expansion, run = drawn
@@ -55,7 +56,7 @@ def test_the_values_are_those_of_the_terms(drawn: tuple[Expansion, Run], size: i
     assert_alike(listed, values, run, largest_of(values))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(runs(), st.none() | st.integers(1, 9), st.data())
 def test_a_range_is_a_slice_of_all(drawn: tuple[Expansion, Run], size: int | None, data: st.DataObject) -> None:
     expansion, run = drawn

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -46,7 +46,7 @@ from symcircuits.verification.rows import (
 )
 from symcircuits.verification.same_words import check_words
 from symcircuits.verification.verify import ROWS, Check, Report, default_targets, verify
-from tests.strategies import cases
+from tests.strategies import cases, examples
 
 RECORD = sc.attention_only((3, 3))
 DEEP = sc.attention_only((2, 2, 1))
@@ -898,7 +898,7 @@ def test_a_right_description_holds_where_the_wrong_ones_fail() -> None:
 
 # -------------------------------------------------------------------------------------------------- names
 @given(cases(max_terms=300), st.integers(0, 99))
-@settings(max_examples=40)
+@examples(40)
 def test_names_are_right_on_every_architecture(case: tuple[Architecture, str], seed: int) -> None:
     expansion = expand(*case)
     listed = check_names([expansion], seed)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import architectures, cases, group, oracle, routes, term_count
+from strategies import architectures, cases, examples, group, oracle, routes, term_count
 
 from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.expansion import expand
@@ -223,7 +223,7 @@ def test_joined_pieces_have_what_the_whole_has(features: tuple[str, ...]) -> Non
 
 
 # ------------------------------------------------------------------------------------------------ matrices
-@settings(max_examples=60)
+@examples(60)
 @given(cases(max_terms=150), st.integers(0, 2**32))
 def test_matrices_are_the_definition_and_the_sum_of_the_terms(case: tuple[Architecture, str], seed: int) -> None:
     arch, target = case
