@@ -9,15 +9,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from results import everything
 
 from symcircuits.derivation import book
 from symcircuits.derivation.claims import Claim, Draft
-from symcircuits.derivation.derive import Derivation, theorem, theorems
+from symcircuits.derivation.derive import theorem, theorems
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.printing.widths import latex_width
 from symcircuits.derivation.results.every import FAMILIES, entries, registered
@@ -26,11 +26,6 @@ from symcircuits.derivation.results.registry import CHAPTERS, Entry, expansion, 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "derivations"
 NAMES = [entry.name for entry in entries()]
-
-
-@cache
-def everything() -> dict[str, Derivation]:
-    return {entry.name: derivation for entry, derivation in book.derivations()}
 
 
 OTHERS = {"recheck", "recheck_model", "recheck_exact", "prove"}  # the second evaluator, and what asks Coq
@@ -108,15 +103,25 @@ def test_the_index_says_a_bound_that_holds() -> None:
     assert all(step.check.bound < 1e-12 for d in everything().values() for step in d.steps)
 
 
+def held_to_the_folder(made: Path) -> None:
+    written = sorted(path.name for path in made.iterdir())
+    assert written == sorted(path.name for path in FOLDER.iterdir() if path.is_file() and path.stem not in OTHERS)
+    assert all((made / name).read_bytes() == (FOLDER / name).read_bytes() for name in written)
+
+
+def test_the_index_and_all_files_are_written(tmp_path: Path, derived_once: None) -> None:
+    assert book.write_files(tmp_path) == tmp_path / "README.md"
+    held_to_the_folder(tmp_path)
+
+
+@pytest.mark.slow
 def test_one_command_writes_the_index_and_all_files(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "symcircuits.derivation.book", str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    written = sorted(path.name for path in tmp_path.iterdir())
-    assert written == sorted(path.name for path in FOLDER.iterdir() if path.is_file() and path.stem not in OTHERS)
-    assert all((tmp_path / name).read_bytes() == (FOLDER / name).read_bytes() for name in written)
+    held_to_the_folder(tmp_path)
 
 
 # ----------------------------------------------------------------------------------------------- the list of entries
@@ -132,6 +137,7 @@ def test_entries_stand_in_the_order_of_chapters_and_files() -> None:
 
 
 @pytest.mark.parametrize("chapter", ["Heads", "Interventions"])
+@pytest.mark.sampled(1)
 def test_a_new_derivation_is_one_function_under_the_decorator(
     chapter: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

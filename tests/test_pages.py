@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from results import everything
+from test_render import CASES, compiled, derived
 
 import symcircuits as sc
 from symcircuits.arrays.rings import Array, transpose
@@ -32,8 +34,7 @@ from symcircuits.derivation.results.every import entries, registered
 from symcircuits.derivation.specials import Named, NamedMatrix
 from symcircuits.derivation.values import Instance
 from symcircuits.model.instances import random_model
-from tests.strategies import architectures, targets
-from tests.test_render import CASES, compiled, derived
+from tests.strategies import architectures, examples, targets
 
 PRINTED = [entry.name for entry in entries()]
 NASTY = {"W_OV": r"\input{/etc/passwd}", "A": "$x_1%", "W_E": "a_b^c~#&{}", "scale": "Ω", "W_U": "é–ü", "X0": "中"}
@@ -42,7 +43,7 @@ NASTY = {"W_OV": r"\input{/etc/passwd}", "A": "$x_1%", "W_E": "a_b^c~#&{}", "sca
 @cache
 def derivations() -> dict[str, Derivation]:
     """Every result of the book, and the cases of the golden files."""
-    return {entry.name: d for entry, d in book.derivations()} | {f"golden {name}": derived(name) for name in CASES}
+    return everything() | {f"golden {name}": derived(name) for name in CASES}
 
 
 NAMES = [*PRINTED, *(f"golden {name}" for name in CASES)]
@@ -58,7 +59,7 @@ ACTS = {
 
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(15)
 def test_every_page_says_its_convention_and_what_is_held_fixed(name: str, notation: str) -> None:
     derivation = derivations()[name].written(notation, {"W_OV": "W_VO"})
     data = json.loads(json.dumps(derivation.json()))
@@ -118,7 +119,7 @@ def test_a_notebook_and_an_explanation_say_it_too(data: Path) -> None:
         assert "P[L" in found.json()["terms"][1]["text"]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_documents_of_different_architectures_differ(data: st.DataObject) -> None:
     """Whatever differs, also biases in no formula and heads above: the page is another one."""
@@ -282,7 +283,7 @@ def test_no_weight_of_ours_is_left_in_their_sentences(name: str) -> None:
         ((2, 2, 2), "scores:L2H0", "generic", {"biases": True, "positions": "shortformer"}, {}),
     ],
 )
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_documents_compile_in_every_notation(
     tmp_path: Path, pdflatex: str, notation: str, heads: tuple[int, ...], target: str, form: str,
     options: dict[str, Any], symbols: dict[str, str],
@@ -298,7 +299,7 @@ def test_documents_compile_in_every_notation(
 
 
 @pytest.mark.parametrize("notation", ["paper", "transformerlens"])
-@pytest.mark.sampled(1)
+@pytest.mark.slow  # in the row convention: test_book.py
 def test_the_book_compiles_in_every_notation(
     tmp_path: Path, pdflatex: str, notation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

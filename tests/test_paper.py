@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from conftest import find_tool
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import architectures
+from results import made
+from strategies import architectures, examples
 from test_cli import Cli, cli, refused
 
 import symcircuits as sc
@@ -41,7 +42,7 @@ def compiled(pdflatex: str, text: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 def test_no_line_is_wider_than_the_text(tmp_path: Path, pdflatex: str, name: str, width: str) -> None:
     log = compiled(pdflatex, TEXTS[name]().paper(width, standalone=True), tmp_path)
     assert re.findall(r"Overfull \\hbox.*", log) == []
@@ -87,7 +88,7 @@ def said_once(derivation: Derivation, width: float) -> None:
         assert text.count(rf"\begin{{{opening}}}") == text.count(rf"\end{{{opening}}}")
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(architectures(max_layers=2, max_heads=2, max_terms=40), st.sampled_from([230.0, 345.0, 500.0]), st.booleans())
 def test_every_architecture(arch: Any, width: float, generic: bool) -> None:
     if not arch.unembed:
@@ -103,7 +104,7 @@ def test_every_architecture(arch: Any, width: float, generic: bool) -> None:
 
 @pytest.mark.parametrize("name", sc.theorems())
 def test_every_theorem(name: str) -> None:
-    said_once(sc.theorem(name), 345.0)
+    said_once(made(name), 345.0)
 
 
 def test_formulas_of_steps_and_claims() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plain import featured_models
+from results import made
 from test_tensors import runs
 
 import symcircuits as sc
@@ -150,7 +151,7 @@ def total(arrays: sc.Tensors) -> Any:
 
 @pytest.mark.parametrize("name", sorted(sc.theorems()))
 def test_a_theorem_comes_through_a_pickle(name: str) -> None:
-    derivation = sc.theorem(name)
+    derivation = made(name)
     assert pickle.loads(pickle.dumps(derivation)).text() == derivation.text()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from results import made
 from test_cli import Cli, cli, refused
 from test_paper import compiled
 
@@ -41,6 +42,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("notation", ["row", "paper", "transformerlens"])
 @pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.sampled(7)
 def test_nothing_keeps_the_name_that_it_had(name: str, notation: str) -> None:
     plain = SHOWN[name]().written(notation).latex()
     found = SHOWN[name]().written(notation, NAMES).latex()
@@ -58,7 +60,7 @@ def test_every_theorem_is_printed_with_other_names(tmp_path: Path, pdflatex: str
     """And it compiles; a name that the theorem uses itself is refused, and left out here."""
     pages = []
     for name in sc.theorems():
-        found = sc.theorem(name)
+        found = made(name)
         own = dict(NAMES)
         while True:
             try:
@@ -90,6 +92,7 @@ def test_one_other_name_is_told(key: str) -> None:
 
 
 @pytest.mark.parametrize("names", [{key: name} for key, name in NAMES.items()])
+@pytest.mark.sampled(5)
 def test_the_second_evaluator_refutes_no_other_name(names: dict[str, str], tmp_path: Path) -> None:
     page = tmp_path / "page.tex"
     SHOWN["generic"]().written("row", names).save(page)
@@ -163,6 +166,7 @@ def test_a_name_too_long_for_the_paper_is_refused_in_words() -> None:
 @pytest.mark.parametrize("own", ["VvUTGBGQmt", "W" * 6, "%W-%W-%W-", "mmmmmmmmmmmm"])
 @pytest.mark.parametrize("width", ["two-column", "article"])
 @pytest.mark.parametrize("name", ["logits", "generic scores"])
+@pytest.mark.sampled(5)
 def test_what_is_not_refused_fits(tmp_path: Path, pdflatex: str, own: str, width: str, name: str) -> None:
     found: Derivation = SHOWN[name]()
     for glyph in ("W_OV", "A"):

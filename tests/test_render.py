@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ CASES: dict[str, tuple[tuple[int, ...], str, str, dict[str, Any]]] = {
 }
 
 
+@cache
 def derived(name: str) -> sc.derivation.Derivation:  # type: ignore[name-defined]
     heads, target, form, options = CASES[name]
     return sc.derive(sc.transformer(heads, **options), target, form=form)
@@ -116,7 +117,7 @@ def test_text_fits_80_columns(name: str) -> None:
         ((99,), "logits", "enumerated", {}),
     ],
 )
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 def test_documents_compile_without_overfull_lines(
     tmp_path: Path, pdflatex: str, heads: tuple[int, ...], target: str, form: str, options: dict[str, Any]
 ) -> None:
@@ -192,6 +193,7 @@ def test_there_are_derivations() -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+@pytest.mark.sampled(8)
 def test_a_derivation_prints_what_stands_beside_it(path: Path) -> None:
     source = path.read_text("utf-8")
     assert not re.search(r"symcircuits\.\w+ import|from symcircuits|import symcircuits\.", source), "public names only"
@@ -201,7 +203,7 @@ def test_a_derivation_prints_what_stands_beside_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(5)
 def test_a_derivation_compiles(path: Path, tmp_path: Path, pdflatex: str) -> None:
     compiled(pdflatex, path.with_suffix(".tex"), tmp_path)
 
@@ -566,7 +568,7 @@ PRINTED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 @pytest.mark.parametrize("notation", ["row", "paper", "transformerlens"])
 @pytest.mark.parametrize("form", ["enumerated", "generic"])
 @pytest.mark.parametrize(("heads", "options"), PRINTED)
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 def test_what_is_printed_is_the_transformer(
     heads: tuple[int, ...], options: dict[str, Any], form: str, notation: str, tight: bool
 ) -> None:
