@@ -98,7 +98,7 @@ def targets(heads: tuple[int, ...]) -> list[str]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("heads", "options"), SHAPES)
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(9)
 def test_every_architecture_is_derived(heads: tuple[int, ...], options: dict[str, Any], form: str) -> None:
     arch = sc.attention_only(heads, **options)
     for target in targets(heads):
@@ -146,7 +146,7 @@ def test_generic_families_and_counts() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("layers", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("layers", [0, 1, 2, 3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_generic_logits_have_a_family_for_every_set_of_layers(layers: int) -> None:
     derivation = sc.derive(sc.attention_only((2,) * layers), form="generic")
     assert len(derivation.json()["families"]) == 2**layers
@@ -505,7 +505,7 @@ def test_every_result_is_checked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", theorems())
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7)
 def test_every_corruption_of_a_result_is_refused(name: str) -> None:
     checker, drafts = checker_of(name)
     seen = 0
@@ -728,7 +728,7 @@ def test_composition_is_read_from_the_word() -> None:
 
 @pytest.mark.parametrize("options", [{"positions": "shortformer"}, {"biases": ["b_Q"]}, {"biases": ["b_K"]}])
 @pytest.mark.parametrize("layers", [2, 3, 4])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 def test_queries_and_keys_have_indices_of_their_own(layers: int, options: dict[str, Any]) -> None:
     arch = sc.attention_only((1,) * layers, **options)
     derivation = sc.derive(arch, f"scores:L{layers - 1}H0", form="generic")
@@ -856,6 +856,7 @@ def add_positions_to_values(patch: pytest.MonkeyPatch) -> None:
         (add_positions_to_values, "logits", 2),
     ],
 )
+@pytest.mark.sampled(6)
 def test_a_wrong_description_of_the_architecture_is_refused(
     corrupt: Any, target: str, step: int, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

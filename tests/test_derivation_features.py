@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -32,7 +32,7 @@ from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.steps import path_expansion
 from symcircuits.derivation.values import Instance
 from symcircuits.model import frozen, matrices_of
-from tests.strategies import cases
+from tests.strategies import cases, examples
 from tests.test_derivation import drop_sources, refusal, spoiled, targets
 
 FORMS = ("enumerated", "generic")
@@ -65,7 +65,7 @@ def text_of(derivation: Any) -> str:
 # ------------------------------------------------------------------------------------------- what is derived
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("heads", "options"), SHAPES)
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(9)
 def test_every_feature_is_derived(heads: tuple[int, ...], options: dict[str, Any], form: str) -> None:
     arch = sc.transformer(heads, **options)
     for target in targets(heads):
@@ -79,7 +79,7 @@ def test_every_feature_is_derived(heads: tuple[int, ...], options: dict[str, Any
             assert Counter(words) == Counter(term.word for term in sc.expand(arch, target))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(case=cases(max_terms=40, max_layers=3, max_heads=4), form=st.sampled_from(FORMS))
 def test_any_architecture_is_derived(case: tuple[sc.Architecture, str], form: str) -> None:
     arch, target = case
@@ -240,6 +240,7 @@ def neighbours_do_not_share(patch: pytest.MonkeyPatch) -> None:
         (neighbours_do_not_share, "enumerated", r"step \d+"),
     ],
 )
+@pytest.mark.sampled(8)
 def test_a_wrong_description_is_refused(
     corrupt: Callable[[pytest.MonkeyPatch], None], form: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +291,7 @@ def test_a_mark_that_overlooks_the_norm_is_refused(monkeypatch: pytest.MonkeyPat
         ((4, 4), "scores:L1H3", {"groups": (2, 2), "biases": ["b_V", "b_K"]}),
     ],
 )
+@pytest.mark.sampled(3)
 def test_what_is_printed_is_read_back_as_the_same_terms(
     heads: tuple[int, ...], target: str, options: dict[str, Any]
 ) -> None:

@@ -60,7 +60,7 @@ def refused(where: Frame, wrong: Expr) -> None:
     ],
 )
 @pytest.mark.parametrize("head", ["L0H1", "L1H0"])
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(9)
 def test_scores_are_derived(head: str, options: dict[str, Any], form: str) -> None:
     arch = sc.attention_only((2, 2), **options)
     derivation = sc.derive(arch, f"scores:{head}", form)

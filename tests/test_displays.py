@@ -98,6 +98,7 @@ def test_a_term_shows_its_label_and_type(name: str) -> None:
 
 # ------------------------------------------------------------------------------------------------- derivations
 @pytest.mark.parametrize(("name", "notation"), HERE)
+@pytest.mark.sampled(8)
 def test_a_derivation_says_beside_each_term_what_it_is(name: str, notation: str) -> None:
     arch = architecture(name)
     for target in targets(arch)[-1:] + targets(arch)[:1]:
@@ -128,6 +129,7 @@ def _beside(text: str, mark: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "notation"), HERE)
+@pytest.mark.sampled(9)
 def test_families_hold_the_terms_that_their_headings_say(name: str, notation: str) -> None:
     arch = architecture(name)
     for target in targets(arch)[-1:] + targets(arch)[:1]:
@@ -160,6 +162,7 @@ CELLS = re.compile(r'<tr ([^>]*data-composition="\w+"[^>]*)>(.*?)</tr>', re.DOTA
 
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("name", ["plain", "biased", "normed", "turned"])
+@pytest.mark.sampled(6)
 def test_an_explanation_says_beside_each_term_what_it_is(name: str, notation: str) -> None:
     arch = architecture(name)
     run = random_model(arch, seed=1).run([1, 2, 3])

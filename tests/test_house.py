@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,11 @@ def name_of(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def imported_names(tree: ast.Module, here: list[str]) -> Iterator[str]:
     """The full names of all that a file can import, anywhere in it; `here` is the full name of its package."""
     typing_only = {
@@ -86,7 +92,7 @@ def graph(package: Path) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     for name, path in files.items():
         inside = [package.name, *path.relative_to(package).parent.parts]
         ours[name], theirs[name] = set(), set()
-        for full in imported_names(ast.parse(path.read_text("utf-8")), inside):
+        for full in imported_names(parsed(path.read_text("utf-8")), inside):
             top, _, rest = full.partition(".")
             if top != package.name:
                 theirs[name].add(top)
@@ -127,7 +133,7 @@ def import_faults(package: Path) -> list[str]:
         if top == STANDARD_LIBRARY_ALONE and (other_libraries := libraries[name] - set(sys.stdlib_module_names)):
             faults.append(f"{name} imports {', '.join(sorted(other_libraries))}, beside the standard library")
         source = path if path.is_file() else package / name.replace(".", "/") / "__init__.py"
-        if name not in LOOK_UP and looks_up(ast.parse(source.read_text("utf-8"))):
+        if name not in LOOK_UP and looks_up(parsed(source.read_text("utf-8"))):
             faults.append(f"{name} looks modules up by name, which the seam alone does")
     for witness, may in WITNESSES.items():
         seen = (n for n in sorted(reached(arrows, witness)) if not any(n == m or n.startswith(f"{m}.") for m in may))
@@ -407,7 +413,7 @@ def arguments(tree: ast.Module) -> list[tuple[str, int]]:
 
 def test_no_function_takes_more_than_nine_arguments() -> None:
     """Beyond nine nobody remembers them: what belongs together is one object, or one table of keywords with a type."""
-    found = [one for path in PACKAGE.rglob("*.py") for one in arguments(ast.parse(path.read_text("utf-8")))]
+    found = [one for path in PACKAGE.rglob("*.py") for one in arguments(parsed(path.read_text("utf-8")))]
     assert len(found) > 1000
     assert [name for name, n in found if n > 9] == []
     source = "class A:\n def f(self, a, /, b, *, c=1): ...\ndef g(x, *rest, **sizes):\n def h(): ..."
@@ -416,7 +422,7 @@ def test_no_function_takes_more_than_nine_arguments() -> None:
 
 def test_classes_are_filled_by_name() -> None:
     """Two values that change places would be a silent fault: from the sixth on they have names."""
-    found = {path.name: positional(ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))}
+    found = {path.name: positional(parsed(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))}
     assert {name: lines for name, lines in found.items() if lines} == {}
     assert positional(ast.parse("x = _Row(1, 2, 3, 4, 5, 6)\ny = row(1, 2, 3, 4, 5, 6)")) == [(1, "_Row")]
 

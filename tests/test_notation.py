@@ -315,7 +315,7 @@ def test_products_are_read_back(case: tuple[Architecture, str], seed: int, names
         attention_only((2, 1), unembed=False, biases=["b_V[L0H1]"]),
     ],
 )  # fmt: skip
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_check_reads_every_term_in_their_convention(arch: Architecture) -> None:
     heads = [f"scores:{h}" for h in arch.all_heads]
     for target in ["stream", *(["logits"] if arch.unembed else []), *heads]:

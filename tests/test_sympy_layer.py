@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import cases, examples
 
 import symcircuits as sc
 from symcircuits.checking.faults import ReadError
@@ -64,7 +64,7 @@ def sized(model: sc.Model) -> Arrays:
 
 
 # -------------------------------------------------------------------------- 1, 2: streams, multiplied out
-@settings(max_examples=30)
+@examples(30)
 @given(cases(max_terms=120), st.sampled_from(LETTERS))
 def test_sympy_multiplies_out_to_the_enumeration(case: tuple[Architecture, str], letters: str) -> None:
     arch, target = case
@@ -75,6 +75,7 @@ def test_sympy_multiplies_out_to_the_enumeration(case: tuple[Architecture, str],
 
 @pytest.mark.parametrize("arch", [ATTACHED, SPLIT], ids=["readouts and sources", "split"])
 @pytest.mark.parametrize("letters", LETTERS)
+@pytest.mark.sampled(2)
 def test_what_is_attached_is_multiplied_out_too(arch: Architecture, letters: str) -> None:
     s = sc.symbolic(arch, letters)
     for target in arch.targets(arch.all_heads):
@@ -111,7 +112,7 @@ def test_another_spelling_or_form_is_refused(wrong: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------- 10: the recursion
-@settings(max_examples=25)
+@examples(25)
 @given(cases(max_terms=150), st.sampled_from(LETTERS))
 def test_the_streams_satisfy_the_recursion(case: tuple[Architecture, str], letters: str) -> None:
     s = sc.symbolic(case[0], letters)
@@ -130,7 +131,7 @@ def test_a_stream_that_is_cut_off_is_refused() -> None:
 
 
 # -------------------------------------------------------------------------------------- 3: reading back
-@settings(max_examples=30)
+@examples(30)
 @given(cases(max_terms=100), st.sampled_from(LETTERS), st.sampled_from(FORMS), st.booleans())
 def test_any_expression_of_the_model_is_read(
     case: tuple[Architecture, str], letters: str, form: str, multiplied: bool
@@ -237,7 +238,7 @@ HOWS = ["transposed", "swapped", "doubled factor", "dropped", "wrong head"]
 LARGE = sc.transformer((2, 2), norm="LN", mlps=True, biases=True, multipliers=True)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.sampled_from([BIASED, LARGE, sc.attention_only((2, 2), positions="rotary")]),
     st.sampled_from(["logits", "stream", "scores:L1H0", "scores:L1H1"]),
@@ -535,7 +536,7 @@ def test_shaped_expressions_are_lambdified_right(positions: str | None, multipli
 
 
 # ------------------------------------------------------------------------------------- 11: LaTeX and check
-@settings(max_examples=20)
+@examples(20)
 @given(cases(max_terms=40), st.sampled_from(LETTERS), st.booleans())
 def test_latex_of_an_expression_is_checked(case: tuple[Architecture, str], letters: str, multiplied: bool) -> None:
     arch, target = case
@@ -563,7 +564,7 @@ WRITTEN = [
 @pytest.mark.parametrize("letters", LETTERS)
 @pytest.mark.parametrize("arch", WRITTEN, ids=str)
 @pytest.mark.parametrize("written", ["letters", "shaped", "plain symbols"])
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(5)
 def test_latex_of_every_form_is_checked(arch: Architecture, letters: str, written: str) -> None:
     s = sc.symbolic(arch, letters=letters, form="matrix" if written == "shaped" else "symbols")
     last = arch.all_heads[-1].label
