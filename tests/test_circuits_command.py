@@ -51,6 +51,7 @@ def test_what_was_found_is_said_with_its_numbers() -> None:
         ("hf_gpt2", ["No head is an induction head."]),
     ],
 )
+@pytest.mark.sampled(4)
 def test_models_of_many_kinds(name: str, sentences: list[str]) -> None:
     found = find_circuits(sc.load(DATA / name), count=3)
     said = " ".join(found.findings)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -32,7 +32,7 @@ from symcircuits.values.summary import summary
 from symcircuits.values.sums import Sums
 from symcircuits.values.term_values import term_values
 from symcircuits.values.unembedding import _of_gram, _triangle, compact
-from tests.strategies import all_targets, architectures, cases, selections
+from tests.strategies import all_targets, architectures, cases, examples, selections
 
 pytestmark = pytest.mark.usefixtures("by_the_tree")
 
@@ -127,7 +127,7 @@ def runs(draw: st.DrawFn, max_terms: int = 300) -> tuple[Expansion, Run]:
 
 
 # ---------------------------------------------------------------------------------------------- single values
-@settings(max_examples=60)
+@examples(60)
 @given(runs())
 def test_each_value_is_the_product_that_its_text_spells(drawn: tuple[Expansion, Run]) -> None:
     expansion, run = drawn
@@ -143,7 +143,7 @@ def test_each_value_is_the_product_that_its_text_spells(drawn: tuple[Expansion, 
         assert_close(alone, wanted, np.abs(wanted).max(initial=0), run.dtype)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(runs())
 def test_values_add_up_to_what_the_model_computed(drawn: tuple[Expansion, Run]) -> None:
     expansion, run = drawn
@@ -158,7 +158,7 @@ def test_values_add_up_to_what_the_model_computed(drawn: tuple[Expansion, Run]) 
     assert (found.summands, found.listed) == (expansion.count, True)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(runs(), st.data())
 def test_sums_by_the_walk_are_sums_of_terms(drawn: tuple[Expansion, Run], data: st.DataObject) -> None:
     """Of whole expansions and of up to three conditions at once, empty selections among them."""
@@ -210,7 +210,7 @@ def test_a_total_reads_the_unembedding_once(chosen: str, monkeypatch: pytest.Mon
     assert read.count("W_U") == products
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(runs(max_terms=120))
 def test_blocks_are_runs_of_neighbouring_terms(drawn: tuple[Expansion, Run]) -> None:
     """However the values are cut into blocks, they are the values of the terms in order, none left out."""
@@ -632,7 +632,7 @@ def written(run: Run, head: Any, rows: Array, hidden: Array) -> Array:
     return np.asarray(np.sqrt((run.results[str(head)].astype(float) ** 2).sum(-1)) + mixed * out)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(runs(max_terms=60))
 def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
     """16 u (sum of |terms| + f) recomputed from the weights; error and bound are those of the largest ratio."""
@@ -746,6 +746,7 @@ def by_fused_weights(expansion: Expansion, run: Run) -> list[Array]:
 
 @pytest.mark.parametrize("weight_scale", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("case", NARROW, ids=str)
+@pytest.mark.sampled(8)
 def test_right_models_with_a_small_d_head_close(case: tuple[Any, ...], weight_scale: float) -> None:
     ratios: dict[str, list[float]] = {"logits": [], "scores": []}
     for seed in range(3):
@@ -776,7 +777,7 @@ def test_every_missing_term_is_refused_where_d_head_is_small(case: tuple[Any, ..
                     assert found.error > 1000 * found.bound  # by far
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(architectures(max_layers=3, max_heads=3, max_terms=100), st.integers(0, 50))
 def test_float32_closes_within_its_own_bound(arch: sc.Architecture, seed: int) -> None:
     model = random_model(arch, seed=seed)
@@ -795,7 +796,7 @@ def test_values_are_named_by_their_expansion(record: Run) -> None:
     assert all(a.label != b.label for a, b in pairwise(values.expansion))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(architectures(max_layers=3, max_heads=3, max_terms=200), st.randoms(use_true_random=False))
 def test_the_stream_that_scores_share_is_walked_to_the_same_sums(arch: sc.Architecture, rng: random.Random) -> None:
     """In whatever order heads are asked for, each side is what a walk of its own gives."""
@@ -808,7 +809,7 @@ def test_the_stream_that_scores_share_is_walked_to_the_same_sums(arch: sc.Archit
             assert all(np.array_equal(shared[mark], alone[mark]) for mark in alone)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(architectures(max_layers=3, max_heads=3, max_terms=60, unembed=True), st.integers(0, 39))
 def test_sizes_without_the_vocabulary(arch: sc.Architecture, token: int) -> None:
     model = random_model(arch, d_model=5, d_head=3, d_vocab=11, d_vocab_out=40)

@@ -34,6 +34,7 @@ def reference(data: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", GPT2)
+@pytest.mark.sampled(1)
 def test_gpt2_computes_what_transformers_computes(data: Path, name: str) -> None:
     model = sc.load(data / name)
     recorded = reference(data, name)
@@ -156,6 +157,7 @@ def test_keys_that_are_not_set_are_taken(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.sampled(3)
 def test_a_rotary_model_computes_what_transformers_computes(data: Path, name: str) -> None:
     model, recorded = sc.load(data / name), reference(data, name)
     found = sc.compare_with_reference(model, data / name / "reference.npz")

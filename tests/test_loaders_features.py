@@ -233,6 +233,7 @@ def test_what_is_held_fixed_is_said(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [LN, MLP, GQA, "tracr_frac_prevs_mlp"])
+@pytest.mark.sampled(2)
 def test_their_expansions_verify(data: Path, name: str) -> None:
     model = sc.load(data / name)
     first = "logits" if model.architecture.unembed else "stream"

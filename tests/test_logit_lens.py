@@ -92,6 +92,7 @@ def test_the_terms_add_up_to_the_final_norm_of_the_rows_there(case: str, layer: 
 
 
 @pytest.mark.parametrize("case", ["LN with biases", "RMS without gains", "parallel", "shortformer, multipliers"])
+@pytest.mark.sampled(2)
 def test_all_rows_of_verify_hold(case: str) -> None:
     model = model_of(**CASES[case])
     for number, (layer, at) in enumerate(PLACES):
@@ -231,6 +232,7 @@ def test_types_refuse_other_norms() -> None:
 
 @pytest.mark.parametrize("gains", [True, False])
 @pytest.mark.parametrize("norm", ["LN", "RMS"])
+@pytest.mark.sampled(2)
 def test_check_reads_its_terms_and_names_a_wrong_norm(norm: str, gains: bool) -> None:
     model = model_of(norm=norm, gains=gains, biases=["b_O"])
     arch = with_lens(model).with_(sc.readout(model.weights["W_U"], "mid", 1, normed="final", at="mlp")).architecture

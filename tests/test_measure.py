@@ -11,9 +11,9 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from strategies import cases, selections
+from strategies import cases, examples, selections
 
 import symcircuits as sc
 from symcircuits.core.expansion import Expansion, expand
@@ -170,7 +170,7 @@ def held_to_each_term(found: Any, e: Expansion, run: Run, k: int) -> None:
     assert all(abs(size - numbers[i]) <= near for i, size in found.largest)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # models are run where they are drawn
+@examples(60, suppress_health_check=[HealthCheck.too_slow])  # models are run where they are drawn
 @given(measures(), st.sampled_from([None, 1, 2]), st.integers(0, 9), st.integers(1, 30))
 def test_a_summary_is_what_measure_gives_summed(case: Any, workers: int | None, k: int, piece: int) -> None:
     e, run, by = case
@@ -193,6 +193,7 @@ def test_a_summary_is_what_measure_gives_summed(case: Any, workers: int | None, 
 @pytest.mark.parametrize(("target", "kind"), [
     ("logits", "norm"), ("logits", "logit difference"), ("scores:L2H1", "masked norm"), ("scores:L1H0", "score entry"),
 ])  # fmt: skip
+@pytest.mark.sampled(4)
 def test_processes_sum_up_the_same(target: str, kind: str, batch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summaries, "FEWEST", 11)
     model = sc.load(MODEL)
@@ -389,7 +390,7 @@ def explained(draw: st.DrawFn) -> tuple[Values, Measure, int, str]:
     return sc.evaluate(e, run), by, draw(st.integers(0, 12)), sort
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@examples(60, suppress_health_check=[HealthCheck.too_slow])
 @given(explained(), st.integers(1, 40))
 def test_the_largest_of_an_explanation_are_those_of_brute_force(case: Any, size: int) -> None:
     values, by, k, sort = case
@@ -437,7 +438,7 @@ def test_ties_keep_the_order_of_the_terms() -> None:
 NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0]), st.floats(-1e300, 1e300))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.lists(NUMBERS, max_size=60) | st.lists(NUMBERS, min_size=12, max_size=30),
     st.integers(0, 8) | st.integers(0, 70),

@@ -88,7 +88,7 @@ def content(what: str, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("what", FULL)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_json_and_lines_take_a_stated_multiple(tmp_path: Path, what: str) -> None:
     path = tmp_path / ("a.safetensors" if what == "header" else "config.json" if FULL[what] == "config" else "a.txt")
     raw = content(what, 2**22)
@@ -120,6 +120,7 @@ def test_an_archive_that_unpacks_to_a_thousand_times_its_size(tmp_path: Path) ->
     [("labels", "a.txt"), ("labels", "a.json"), ("config", "config.json"), ("weights", "a.npz"), ("array", "a.npy"),
      ("weights", "a.safetensors"), ("tokenizer", "tokenizer.json"), ("weights", "a.pt")],
 )  # fmt: skip
+@pytest.mark.sampled(4)
 def test_a_file_of_20_gigabytes_of_nothing(tmp_path: Path, kind: str, name: str) -> None:
     with (tmp_path / name).open("wb") as file:
         if name == "a.npy":
@@ -191,6 +192,7 @@ SPLIT = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "in
 
 @pytest.mark.parametrize("change", [{}, {"pre_tokenizer": SPLIT}, {"normalizer": steps(replace("a", "a" * 20))},
                                     {"pre_tokenizer": SPLIT, "normalizer": replace("a", "\u0100")}])  # fmt: skip
+@pytest.mark.sampled(2)
 def test_tokenizing_takes_what_is_stated(tmp_path: Path, change: dict[str, Any]) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(json.dumps(byte_level() | change))
@@ -215,6 +217,7 @@ def letters(count: int) -> list[str]:
     ],
     ids=["patterns", "tokens", "added"],
 )  # fmt: skip
+@pytest.mark.sampled(1)
 def test_tables_take_what_is_stated(tmp_path: Path, change: dict[str, Any], allowed: int) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(json.dumps(byte_level(added_tokens=[]) | change))

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
-from strategies import cases, selections
+from strategies import cases, examples, selections
 from test_attachments import attached, ran, targets
 
 import symcircuits as sc
@@ -118,14 +118,14 @@ def norms_of_sums(found: Largest, run: Run) -> list[float]:
     return [float(np.linalg.norm(sum(part))) if part else 0.0 for part in parts]
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(searches(), st.integers(0, 12), st.sampled_from([None, None, False]))
 def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool | None) -> None:
     e, run, asked = case
     held_to_brute_force(sc.evaluate(e, run).largest(k, asked, moments=moments), run, k)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data(), attached())
 def test_sources_and_readouts_of_ones_own(data: st.DataObject, arch: Any) -> None:
     run = ran(arch)
@@ -167,7 +167,7 @@ def check_bounds(tree: Tree, found: Any) -> int:
     return looked
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(searches(60))
 def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
     e, run, asked = case
@@ -282,6 +282,7 @@ def test_the_model_that_comes_along() -> None:
 
 
 @pytest.mark.parametrize("features", [{}, {"norm": "LN", "biases": True}, {"positions": "rotary"}])
+@pytest.mark.sampled(2)
 def test_thousands_of_terms(features: dict[str, Any]) -> None:
     run = model_and_run((5, 5, 5, 5), **features)
     e = sc.logits(run.model.architecture)
@@ -342,6 +343,7 @@ def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
 
 @pytest.mark.parametrize("heads", [(6, 6, 6, 6), (8, 8, 8, 8, 8)], ids=str)
 @pytest.mark.parametrize("by", ["norm", "logit"])
+@pytest.mark.sampled(2)
 def test_a_search_counts_the_memory_that_it_takes(heads: tuple[int, ...], by: str) -> None:
     """What it counts is no less than what Python allocates for it, and no more than two and a half times that."""
     run = model_and_run(heads)

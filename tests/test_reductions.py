@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -20,7 +20,7 @@ from symcircuits.values import engine, run_arithmetic
 from symcircuits.values import pairs as pairs_module
 from symcircuits.values import siblings as fans
 from symcircuits.values import unembedding as compact
-from tests.strategies import cases, selections
+from tests.strategies import cases, examples, selections
 
 pytestmark = pytest.mark.usefixtures("by_the_tree")
 
@@ -74,7 +74,7 @@ def largest_of(values: Array) -> float:
 
 
 # -------------------------------------------------------------------------------------------------- norms
-@settings(max_examples=80)
+@examples(80)
 @given(runs(), st.integers(1, 40), st.booleans())
 def test_norms_are_those_of_the_terms(drawn: tuple[Expansion, Run], size: int, masked: bool) -> None:
     expansion, run = drawn
@@ -187,7 +187,7 @@ def test_heads_of_different_widths_and_patterns_one_by_one(
 
 
 # ------------------------------------------------------------------------------------------ contributions
-@settings(max_examples=80)
+@examples(80)
 @given(runs(scores=False).filter(lambda d: d[0].target != "stream"), st.integers(1, 40), st.data())
 def test_contributions_are_entries_of_the_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
     expansion, run = drawn
@@ -323,7 +323,7 @@ def test_deep_models_are_read_from_the_start_in_little_memory() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- scores
-@settings(max_examples=80)
+@examples(80)
 @given(runs(scores=True), st.integers(1, 40), st.data())
 def test_score_entries(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
     expansion, run = drawn
@@ -447,7 +447,7 @@ def numbers(blocks: Iterable[Any]) -> tuple[list[int], list[Array]]:
     return [b.start + i for b in found for i in range(len(b.values))], [v for b in found for v in b.values]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(runs(), st.data())
 def test_a_range_is_the_slice_of_the_whole(case: tuple[Expansion, Run], data: st.DataObject) -> None:
     e, run = case
@@ -470,6 +470,7 @@ def test_a_range_is_the_slice_of_the_whole(case: tuple[Expansion, Run], data: st
 
 @pytest.mark.parametrize("orders", [(), (1,), (0, 2), (1, 3)])
 @pytest.mark.parametrize("held", [2**26, 0])
+@pytest.mark.sampled(4)
 def test_a_range_begins_and_ends_anywhere(held: int, orders: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Query paths of unlike marks one after the other, of which the first is cut: no other is passed over."""
     monkeypatch.setattr(run_arithmetic, "_KEY_BYTES", held)

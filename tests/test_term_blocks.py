@@ -148,6 +148,7 @@ def test_blocks_are_printed_as_terms_are(data: DataObject, notation: str, symbol
 
 @pytest.mark.parametrize("few", [1, 4, 64])
 @pytest.mark.parametrize("size", [1, 3, 10, 1000])
+@pytest.mark.sampled(5)
 def test_every_beginning(monkeypatch: pytest.MonkeyPatch, few: int, size: int) -> None:
     """From every term on, however blocks cut the keys of a query; query paths with other marks go with other keys."""
     monkeypatch.setattr(blocks_module, "FEW", few)

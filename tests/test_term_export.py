@@ -125,6 +125,7 @@ def test_a_layer_without_heads_has_no_column() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("column", ["label", "text", "latex"])
+@pytest.mark.sampled(5)
 def test_one_column_alone(tmp_path: Path, form: str, column: str) -> None:
     """Written by another way, whole runs of terms at once; not where another column follows."""
     needs(form)
@@ -209,6 +210,7 @@ def interrupt_at(rows: int, fault: BaseException) -> Any:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, Stop, MemoryError])
+@pytest.mark.sampled(5)
 def test_what_was_interrupted_is_taken_up(tmp_path: Path, form: str, fault: type[BaseException]) -> None:
     needs(form)
     expansion, file, whole = scores(), tmp_path / f"a.{form}", tmp_path / f"whole.{form}"
@@ -244,6 +246,7 @@ scores.export(sys.argv[1], resume=True, progress=step)
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("checkpoint", ["-1", "1000"], ids=["noted", "not noted"])
+@pytest.mark.sampled(4)
 def test_a_process_is_killed(tmp_path: Path, form: str, checkpoint: str) -> None:
     needs(form)
     expansion, file = scores(), tmp_path / f"a.{form}"
@@ -376,7 +379,7 @@ import symcircuits as sc
 from symcircuits.tables import resumable as parts
 module = importlib.import_module("symcircuits.tables.export")
 module.BLOCK, module.CHECKPOINT = 80, -1.0
-folder, form = Path(sys.argv[1]), sys.argv[2]
+folder, form, every = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 scores = sc.scores(sc.attention_only((3, 2, 1)), "L2H0")
 scores.export(folder / f"whole.{form}")
 whole = (folder / f"whole.{form}").read_bytes()
@@ -397,7 +400,7 @@ def killed_at(line, file):
 
 done, line, states = False, 0, set()
 while not done:
-    line += 1
+    line += every
     file = folder / str(line) / f"a.{form}"
     file.parent.mkdir()
     for _ in range(2):  # what was killed, taken up and killed at the same place, is taken up too
@@ -416,12 +419,12 @@ print(line, *sorted({name for state in states for name in state}))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(("form", "every"), [("csv", 6), ("csv", 1), ("jsonl", 1), ("parquet", 1)])
 @pytest.mark.sampled(1)
-def test_killed_at_every_line_it_is_taken_up(tmp_path: Path, form: str) -> None:
+def test_killed_at_every_line_it_is_taken_up(tmp_path: Path, form: str, every: int) -> None:
     """At each line of the module that writes the part, twice: the file is that of an export that was left alone."""
     needs(form)
-    command = [sys.executable, "-c", KILLED_AT_EVERY_LINE, str(tmp_path), form]
+    command = [sys.executable, "-c", KILLED_AT_EVERY_LINE, str(tmp_path), form, str(every)]
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # it forks
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, env=os.environ | one)
     assert done.returncode == 0, done.stderr
@@ -564,6 +567,7 @@ print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.sampled(1)
 def test_memory_holds(tmp_path: Path, form: str) -> None:
     needs(form)
     budget = 80_000_000

@@ -212,6 +212,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.sampled(1)
 def test_rows_made_by_workers_are_the_same_file(form: str, tmp_path: Path) -> None:
     e = sc.scores(sc.attention_only((3, 3, 3)), "L2H0").where("QK").written("transformerlens")
     columns = ["number", "orders", "label", "text", "latex"]
