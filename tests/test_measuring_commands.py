@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jobs import marks
 from test_cli import Cli, cli
 
 import symcircuits as sc
@@ -202,20 +203,12 @@ def set_ahead(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return ahead
 
 
-def _marks(task: tuple[float, str]) -> str:
-    """Sleep, then leave a mark."""
-    seconds, mark = task
-    time.sleep(seconds)
-    Path(mark).touch()
-    return mark
-
-
 def test_nobody_is_waited_for_when_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is up once the first result is there; the other task would take ten minutes."""
     ahead = set_ahead(monkeypatch)
     short, long = str(tmp_path / "short"), str(tmp_path / "long")
     with WorkerPool(processes(1)) as crew:
-        results = crew.results(_marks, [("short", (0, short)), ("long", (600, long))], time.monotonic() + DAY)
+        results = crew.results(marks, [("short", (0, short)), ("long", (600, long))], time.monotonic() + DAY)
         assert next(results) == short
         ahead[0] = 2 * DAY
         with pytest.raises(OutOfTime):

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jobs import dies_at_three, dies_once, lacks, wrong
 from test_cli import Cli, cli
 
 import symcircuits as sc
@@ -115,16 +116,16 @@ def test_every_back_end_of_joblib_gives_the_same_bits(
     with pytest.raises(ValueError, match="prompt 2: token 99"):
         sc.explain_many(MODEL, [[1], [99]], workers=parallel)
     with WorkerPool(parallel) as crew, pytest.raises(ValueError, match="that is wrong"):
-        list(crew.results(_wrong, [("one", 1)]))
+        list(crew.results(wrong, [("one", 1)]))
 
 
 @pytest.mark.slow
 def test_a_worker_of_joblib_that_dies_is_replaced(tmp_path: Path) -> None:
     names = [str(tmp_path / str(i)) for i in range(3)]
     with WorkerPool(joblib().Parallel(2, backend="loky")) as crew:
-        assert list(crew.results(_dies_once, [(n, n) for n in names])) == names
+        assert list(crew.results(dies_once, [(n, n) for n in names])) == names
         with pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times while it was the only one"):
-            list(crew.results(_dies_at_three, [("number 3", 3)]))
+            list(crew.results(dies_at_three, [("number 3", 3)]))
 
 
 def test_sums_of_parts_have_one_order() -> None:
@@ -162,25 +163,10 @@ def test_a_killed_process_is_replaced_and_its_work_done_again(alone: dict[str, A
     assert len(made) == 2
 
 
-def _dies_once(place: str) -> str:
-    try:
-        Path(place).touch(exist_ok=False)
-    except FileExistsError:
-        return place
-    os.kill(os.getpid(), signal.SIGKILL)
-    return ""
-
-
-def _dies_at_three(i: int) -> int:
-    if i == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return i
-
-
 def test_a_worker_that_kills_itself_once(tmp_path: Path) -> None:
     names = [str(tmp_path / str(i)) for i in range(3)]
     with WorkerPool(processes(2)) as crew:
-        assert list(crew.results(_dies_once, [(n, n) for n in names])) == names
+        assert list(crew.results(dies_once, [(n, n) for n in names])) == names
 
 
 def test_what_always_kills_its_worker_is_named_and_no_other() -> None:
@@ -189,7 +175,7 @@ def test_what_always_kills_its_worker_is_named_and_no_other() -> None:
         WorkerPool(processes(2)) as crew,
         pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times while it was the only one"),
     ):
-        found.extend(crew.results(_dies_at_three, [(f"number {i}", i) for i in range(6)]))
+        found.extend(crew.results(dies_at_three, [(f"number {i}", i) for i in range(6)]))
     assert found == [0, 1, 2]
 
 
@@ -200,7 +186,7 @@ def test_a_pool_that_is_given_and_breaks_is_said_to_need_a_maker() -> None:
         WorkerPool(pool) as crew,
         pytest.raises(WorkerDied, match=said),
     ):
-        list(crew.results(_dies_at_three, [("number 3", 3)]))
+        list(crew.results(dies_at_three, [("number 3", 3)]))
 
 
 # ----------------------------------------------------------------------------------------------------- exports
@@ -300,16 +286,8 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         known.model()
 
 
-def _lacks(_: Any) -> None:
-    raise ModuleNotFoundError("No module named 'symcircuits'", name="symcircuits")
-
-
-def _wrong(_: Any) -> None:
-    raise ValueError("that is wrong")
-
-
 def test_faults_of_the_work_itself_arrive_as_they_are() -> None:
-    for work, kind, what in ((_lacks, OSError, "one: a worker has no symcircuits"), (_wrong, ValueError, "that is")):
+    for work, kind, what in ((lacks, OSError, "one: a worker has no symcircuits"), (wrong, ValueError, "that is")):
         with WorkerPool(processes(1)) as crew, pytest.raises(kind, match=what):
             list(crew.results(work, [("one", 1)]))
 
