@@ -527,7 +527,8 @@ def test_tokens_are_written_in_several_ways(cli: Cli) -> None:
 
 def test_help_is_a_command_too(cli: Cli) -> None:
     assert cli("help", "count").out == cli("count", "--help").out
-    assert cli("help").out == cli("--help").out
+    assert cli("help").out == cli("--help").out == cli("help", "help").out
+    assert "symcircuits help COMMAND" in " ".join(cli("help").out.split())
     refused(cli("help", "cuont"), "cuont")
 
 
@@ -784,6 +785,19 @@ def test_what_a_command_does_not_take_is_said_with_who_does(cli: Cli) -> None:
             "count has no option --tokns (verify, explain, largest, summary and sample have --tokens)",
         ),
         (["count", "M", "--zzz"], "count has no option --zzz\n"),
+        (
+            ["terms", "M", "-o", "a.csv", "--topk", "3"],
+            "terms has no option --topk (explain, largest and summary have --top)\n",
+        ),
+        (
+            ["explain", "M", "--orders", "3"],
+            "explain has no option --orders (count, terms, largest, summary and sample",
+        ),
+        (["explain", "M", "--threads", "3"], "explain has no option --threads\n"),
+        (["largest", "M", "--sort-by", "3"], "largest has no option --sort-by (explain has --sort)\n"),
+        (["count", "--compositon", "K", "M"], "count has no option --compositon (did you mean --composition?)\n"),
+        (["hlep"], "unknown command 'hlep' (did you mean help?)\n"),
+        (["Count"], "unknown command 'Count' (did you mean count?)\n"),
         (["count", "M", "N"], "unexpected argument 'N'"),
         (["--heads", "3,3"], "give a COMMAND before --heads: derive, verify, count, terms, check"),
         (["largest", "--composition", "K"], "required: MODEL\n"),
@@ -854,7 +868,7 @@ def command_line(*words: str) -> list[str]:
     return [sys.executable, "-m", "symcircuits", *words]
 
 
-def in_a_terminal(columns: int, *words: str, term: str = "dumb") -> list[str]:
+def in_a_terminal(columns: int, *words: str, term: str = "dumb", code: int = 0) -> list[str]:
     """The lines of standard output when it is a terminal of so many columns; nothing may stand on standard error."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -875,7 +889,7 @@ def in_a_terminal(columns: int, *words: str, term: str = "dumb") -> list[str]:
         seen += more
     os.close(ours)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, b"")
+    assert (process.returncode, errors) == (code, b"")
     return seen.decode().replace("\r\n", "\n").splitlines()
 
 
@@ -901,6 +915,20 @@ def test_tables_of_rich_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     piped = subprocess.run(command_line(*words), capture_output=True, timeout=60, text=True)
     assert "\x1b" not in piped.stdout
     assert "\u2500" not in piped.stdout
+
+
+def test_verdicts_and_counts_in_a_terminal_with_rich() -> None:
+    pytest.importorskip("rich", reason="rich is not installed")
+    for formula, start, colour, code in (("X0 @ W_U.T", "Right: ", "32", 0), ("A[L0H0] @ X0", "Wrong (", "1;31", 1)):
+        words = ["check", formula, "--heads", "2", "--convention", "row", "--target", "logits"]
+        shown = in_a_terminal(50, *words, term="xterm-256color", code=code)
+        assert f"\x1b[{colour}m{start}" in "\n".join(shown)
+        assert plain(shown) == in_a_terminal(50, *words, code=code)
+        assert max(map(len, plain(shown))) <= 50
+    counts = plain(in_a_terminal(50, "count", "--heads", "12,12", term="xterm-256color"))
+    assert counts[0] == "logits of attention-only, heads 12,12: 169 terms"
+    assert [line.split() for line in counts[-2:]] == [["composition", "none", "25"], ["composition", "V", "144"]]
+    assert any(set(line) == {"\u2500"} for line in counts)
 
 
 def test_a_failed_check_is_red() -> None:

@@ -35,6 +35,11 @@ def test_commands_options_and_values(tmp_path: Path) -> None:
     assert completed("symcircuits derive --theorem ", tmp_path) == set(sc.theorems())
     assert completed("symcircuits terms --columns number,l", tmp_path) == {"number,label", "number,latex"}
     assert completed("symcircuits terms --columns ", tmp_path) == set(COLUMNS)
+    assert completed("symcircuits he", tmp_path) == {"help"}
+    assert completed("symcircuits help co", tmp_path) == {"count", "completion"}
+    assert completed("symcircuits count --composition K,Q", tmp_path) == {"K,Q", "K,QK"}
+    assert completed("symcircuits summary m --by n", tmp_path) == {"norm"}
+    assert completed("symcircuits verify --target l", tmp_path) == {"logits"}
 
 
 def test_files_stand_where_files_are_wanted(tmp_path: Path) -> None:

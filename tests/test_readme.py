@@ -20,7 +20,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 import symcircuits
 from symcircuits.cli.main import main
-from symcircuits.cli.measure import _USED
+from symcircuits.cli.measure import USED
 from symcircuits.cli.parser import COMMANDS, parser_of
 from symcircuits.zoo import path
 
@@ -313,7 +313,7 @@ def test_an_option_that_is_not_named_is_found() -> None:
 def test_every_measure_is_named() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
     (row,) = re.findall(r"^\| `--by MEASURE` \|(.*)$", text, re.MULTILINE)
-    assert set(re.findall(r"`([^`]+)`", row)) == set(_USED)
+    assert set(re.findall(r"`([^`]+)`", row)) == set(USED)
 
 
 # ----------------------------------------------------------------------------------------------- JSON

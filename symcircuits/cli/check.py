@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, Final
 
-from symcircuits.cli.output import add_json, print_json, width
+from symcircuits.cli.output import add_json, print_json, print_marked, width
 from symcircuits.cli.subject import add_notation, add_subject, subject_architecture, symbols_of
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
@@ -18,6 +18,8 @@ EXAMPLES = (
     "  symcircuits check --file appendix.tex --heads 2,2\n"
     "  symcircuits check 'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T' --heads 3,3 --convention transformerlens --json"
 )
+
+_STYLES: Final = {"Right:": "green", "Wrong": "bold red", "nearest right term:": "green"}
 
 
 def add_options(parser: Any) -> None:
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         _formula(options), architecture, options.target, options.convention, part=options.part,
         notation=options.notation, symbols=symbols_of(options.symbol), strict=options.strict,
     )  # fmt: skip
-    print_json(verdict.json()) if options.json else print(verdict.text(width()))
+    print_json(verdict.json()) if options.json else print_marked(verdict.text(width()), _STYLES)
     return 0 if verdict.right else 1
 
 

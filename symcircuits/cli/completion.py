@@ -6,7 +6,7 @@ argcomplete (extra ``terminal``) reads the parser; it runs only when the shell a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from symcircuits.cli.output import PATHS
@@ -37,16 +37,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def complete(parser: argparse.ArgumentParser, commands: Iterable[argparse.ArgumentParser]) -> None:
+def complete(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> None:
     """Answer a shell that asks for completions, and exit; nothing if argcomplete is not installed."""
     try:
         from argcomplete import autocomplete
     except ImportError:
         return
-    for command in commands:
+    for command in commands.values():
         for action in command._actions:
             if action.choices is None and action.dest not in PATHS:  # complete files only where files are expected
                 action.completer = _VALUES.get(action.dest, _none)  # type: ignore[attr-defined]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helped = action.add_parser("help", help="show the options of a command, with examples")
+            helped.add_argument("of", nargs="?", choices=[*commands])
     autocomplete(parser)
 
 
@@ -61,11 +65,33 @@ def _theorems(**_: Any) -> list[str]:
 
 
 def _columns(prefix: str, **_: Any) -> list[str]:
-    """The columns that are not named yet, after those that are."""
+    """The columns, after those that are named already."""
     from symcircuits.tables.formats import COLUMNS
 
+    return _after(prefix, COLUMNS)
+
+
+def _after(prefix: str, names: Iterable[str]) -> list[str]:
+    """A list with one more of the names that are not in it yet, for each of these."""
     before = prefix.rpartition(",")[0].split(",") if "," in prefix else []
-    return [",".join([*before, name]) for name in COLUMNS if name not in before]
+    return [",".join([*before, name]) for name in names if name not in before]
 
 
-_VALUES: Final = {"theorem": _theorems, "columns": _columns}
+def _measures(**_: Any) -> list[str]:
+    from symcircuits.cli.measure import USED
+
+    return list(USED)
+
+
+def _targets(**_: Any) -> list[str]:
+    return ["logits", "stream", "scores:"]
+
+
+def _compositions(prefix: str, **_: Any) -> list[str]:
+    """The composition types, after those that are named already."""
+    return _after(prefix, ("none", "Q", "K", "QK", "V"))
+
+
+_VALUES: Final = {
+    "theorem": _theorems, "columns": _columns, "by": _measures, "target": _targets, "composition": _compositions,
+}  # fmt: skip

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
-from symcircuits.cli.output import add_json, fitted, print_json
+from symcircuits.cli.output import add_json, fitted, print_json, rich_console
 from symcircuits.cli.selection import add_selection, selected
 from symcircuits.cli.subject import add_subject, add_target, default_target, subject_architecture
 from symcircuits.core.text import amount, many
@@ -45,16 +46,33 @@ def run(options: argparse.Namespace) -> int:
         })  # fmt: skip
         return 0
     chosen = "".join(f", {clause}" for clause in expansion.clauses)
-    print(fitted(f"{expansion.target}{chosen} of {architecture}: {amount(expansion.count, 'term')}"))
-    for kind, counts in (("order", by_order), ("composition", by_composition)):
-        size = max((len(f"{n:,}") for n in counts.values()), default=0)
-        for key, n in counts.items():
-            print(f"  {kind} {key!s:<5} {n:>{size},}")
+    title = f"{expansion.target}{chosen} of {architecture}: {amount(expansion.count, 'term')}"
+    note = ""
     if whole is not None:
         from symcircuits.core.unfrozen.unfrozen import still_held
 
-        print(fitted(f"with {still_held(architecture)} (unfrozen): {amount(whole, 'term')}"))
+        note = f"with {still_held(architecture)} (unfrozen): {amount(whole, 'term')}"
+    _print(title, {"order": by_order, "composition": by_composition}, note)
     return 0
+
+
+def _print(title: str, counts: Mapping[str, Mapping[Any, int]], note: str) -> None:
+    """The counts: a table with rich in a terminal, where it is installed, else plain text."""
+    console = rich_console()
+    if console is not None:
+        from symcircuits.render.tables import Titled
+        from symcircuits.render.terminal import print_parts
+
+        rows = [(f"{kind} {key}", f"{n:,}") for kind, found in counts.items() for key, n in found.items()]
+        print_parts([Titled(title, ("", "terms"), rows, [1], notes=[note] if note else [])], console)
+        return
+    print(fitted(title))
+    for kind, found in counts.items():
+        size = max((len(f"{n:,}") for n in found.values()), default=0)
+        for key, n in found.items():
+            print(f"  {kind} {key!s:<5} {n:>{size},}")
+    if note:
+        print(fitted(note))
 
 
 def _unfrozen_json(whole: int) -> dict[str, Any]:

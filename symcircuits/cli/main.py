@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from symcircuits.cli.completion import complete
 
         parser = parser_of()
-        complete(parser, commands_of(parser).values())
+        complete(parser, commands_of(parser))
     with _terminable():
         return _main(argv)
 
@@ -77,7 +77,7 @@ def _main(argv: Sequence[str] | None) -> int:
         try:
             words = _joined(sys.argv[1:] if argv is None else argv)
             if words[:1] == ["help"]:  # of a command, or of all
-                words = [*words[1:], "--help"]
+                words = [word for word in words[1:] if word != "help"] + ["--help"]
             parser = parser_of(words[0] if words else "")
             options = parser.parse_args(words)
             command = f"symcircuits {options.command}".strip()

@@ -10,7 +10,7 @@ from symcircuits.cli.numbers import numbers, whole
 if TYPE_CHECKING:
     from symcircuits.values.measure import Measure
 
-__all__ = ["add_logit", "add_measure", "check_kind", "logit_options", "measure_of"]
+__all__ = ["USED", "add_logit", "add_measure", "check_kind", "logit_options", "measure_of"]
 
 
 def add_logit(parser: Any) -> None:
@@ -79,10 +79,10 @@ def measure_of(options: argparse.Namespace) -> Measure | None:
                 raise ValueError(f"--{name} has no effect without --by: give --by MEASURE too")
         return None
     kind = by.replace("-", " ")
-    if kind not in _USED:
-        raise ValueError(f"unknown measure --by {by!r}: choose {', '.join(map(_quoted, _USED))}")
+    if kind not in USED:
+        raise ValueError(f"unknown measure --by {by!r}: choose {', '.join(map(_quoted, USED))}")
     for name, value in given.items():
-        if value is not None and name not in _USED[kind]:
+        if value is not None and name not in USED[kind]:
             option = "logit-difference" if getattr(options, name) is None else name
             raise ValueError(f"--{option} has no effect with --by {by!r}")
     if "norm" in kind:
@@ -113,7 +113,7 @@ def _quoted(kind: str) -> str:
 
 
 _LOGIT: Final = ("row", "position", "token")
-_USED: Final[dict[str, tuple[str, ...]]] = {
+USED: Final[dict[str, tuple[str, ...]]] = {
     "norm": (),
     "masked norm": (),
     "logit": _LOGIT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from symcircuits.core.names import visible
@@ -20,8 +21,10 @@ __all__ = [
     "fitted",
     "print_found",
     "print_json",
+    "print_marked",
     "print_refused",
     "print_result",
+    "rich_console",
     "width",
     "write",
 ]
@@ -77,7 +80,7 @@ def print_result(found: Any, as_json: bool = False, **chosen: int) -> None:
     """
     if as_json:
         print_json(found.json())
-    elif (console := _console()) is None:
+    elif (console := rich_console()) is None:
         print(found.text(width(), **chosen))
     else:
         from symcircuits.render.shown import parts_of
@@ -86,7 +89,20 @@ def print_result(found: Any, as_json: bool = False, **chosen: int) -> None:
         print_parts(parts_of(found, **chosen), console)
 
 
-def _console() -> Any:
+def print_marked(text: str, styles: Mapping[str, str]) -> None:
+    """Text; in a terminal with rich, paragraphs that begin with a key of ``styles`` in that style."""
+    console = rich_console()
+    if console is None:
+        print(text)
+        return
+    style = ""
+    for line in text.split("\n"):
+        if not line.startswith("  "):  # else it continues a paragraph
+            style = next((name for start, name in styles.items() if line.startswith(start)), "")
+        console.print(line, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def rich_console() -> Any:
     """A console of rich; None if standard output is not a terminal, or rich is not installed."""
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return None

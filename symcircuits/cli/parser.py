@@ -279,7 +279,8 @@ def parser_of(chosen: str = "") -> argparse.ArgumentParser:
     parser = Parser(
         prog="symcircuits",
         description="The algebra of transformer circuits: derived, verified and evaluated.",
-        epilog="Heads are listed per layer (--heads 3,3); a head is called L1H0, counted from 0.",
+        epilog="symcircuits help COMMAND shows the options of a command, with examples. Heads are listed per layer "
+        "(--heads 3,3); a head is called L1H0, counted from 0.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     parser.set_defaults(run=_no_command(parser), command="")
