@@ -150,7 +150,7 @@ def test_rotary_pairs_of_a_native_model_are_neighbours(data: Path) -> None:
     said = {**config, "positional_embedding_type": "rotary", "rotary_adjacent_pairs": False}
     model = from_arrays(weights, said)
     assert model.settings.rotary.adjacent
-    assert not any("does not look at" in note for note in model.notes)
+    assert not any("ignores" in note for note in model.notes)
     scaled = from_arrays(weights, {**said, "rotary_scaling_factor": 4.0})
     assert scaled.settings.rotary == model.settings.rotary
     assert "a native model of TransformerLens 4 ignores rotary_scaling_factor, which is 4.0" in scaled.notes
