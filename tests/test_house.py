@@ -328,7 +328,7 @@ def test_public_names_have_an_example() -> None:
 # Runs in a new Python: notes which file imports a heavy library first, and prints that at the end.
 WATCHER = """
 import json, runpy, sys, traceback
-HEAVY = {"sympy", "mpmath", "numpy", "torch"}
+HEAVY = {"sympy", "mpmath", "numpy", "torch", "lark", "rich", "argcomplete", "tqdm", "jinja2"}
 found = {}
 class Watcher:
     def find_spec(self, name, path=None, target=None):
@@ -356,6 +356,15 @@ def test_start_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result == {"code": 0, "found": {}}
+
+
+def test_the_version_needs_no_parser() -> None:
+    code = (
+        "import sys; from symcircuits.cli.main import main; main(['--version']); "
+        "print([m for m in ('argparse', 'dataclasses', 'symcircuits.core.words') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f"symcircuits {symcircuits.__version__}", "[]"], done.stderr
 
 
 # ------------------------------------------------------------------------------ the one command, go.py

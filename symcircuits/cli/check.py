@@ -36,9 +36,9 @@ def add_options(parser: Any) -> None:
         "--target", metavar="T", help="logits, stream or scores:L1H0 (default: inferred from the formula)"
     )
     parser.add_argument(
-        "--convention", choices=["paper", "row", "columns", "transformerlens"], default=None,
-        help="convention of the formula: the paper's shapes (paper; row: a row for each token), columns or "
-        "TransformerLens's (default: try all, and say which one was used)",
+        "--convention", choices=["paper", "row", "columns", "transformerlens"], default=None, metavar="NAME",
+        help="convention of the formula: paper, row (the paper's shapes, a row for each token), columns (a column for "
+        "each token) or transformerlens (default: try all, and say which one was used)",
     )  # fmt: skip
     parser.add_argument("--part", action="store_true", help="a sum is right if it is some of the terms, each once")
     parser.add_argument(
@@ -58,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         if options.model is not None:
             raise ValueError("give a FORMULA or --file, not both")
         options.model, options.formula = options.formula, None  # the only positional argument is the model
+    if options.file is None and options.formula is None:
+        raise ValueError("give a FORMULA, or --file FILE")
     architecture = subject_architecture(options)
     verdict = check(
         _formula(options), architecture, options.target, options.convention, part=options.part,
@@ -74,9 +76,7 @@ def _formula(options: argparse.Namespace) -> str:
     if options.file is not None:
         with open(options.file, encoding="utf-8", errors="replace") as file:
             return file.read(MAX_TEXT + 1)
-    given: str | None = options.formula
-    if given is None:
-        raise ValueError("give a FORMULA, or --file PATH")
+    given: str = options.formula
     if given != "-":
         return given
     if sys.stdin is None:

@@ -15,9 +15,9 @@ __all__ = ["EXAMPLES", "HELP", "add_options", "complete", "run"]
 
 HELP = "print the script for completion of commands and options in a shell"
 EXAMPLES = (
-    '  eval "$(symcircuits completion bash)"    # in ~/.bashrc\n'
-    '  eval "$(symcircuits completion zsh)"     # in ~/.zshrc, after compinit\n'
-    "  symcircuits completion fish | source     # in ~/.config/fish/config.fish"
+    '  eval "$(symcircuits completion bash)"  # .bashrc\n'
+    '  eval "$(symcircuits completion zsh)"   # .zshrc, after compinit\n'
+    "  symcircuits completion fish | source   # config.fish"
 )
 SHELLS: Final = ("bash", "zsh", "fish")
 

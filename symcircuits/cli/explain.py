@@ -47,9 +47,10 @@ def add_options(parser: Any) -> None:
     add_logit(parser)
     add_top(parser)
     parser.add_argument(
-        "--sort", choices=["centred", "norm", "contribution", "difference"],
-        help="rank each term separately by this (default: by the difference if one is given, else by the contribution "
-        "minus its mean over all outputs, with terms from token and position embedding in one row)",
+        "--sort", choices=["centred", "norm", "contribution", "difference"], metavar="NAME",
+        help="rank each term separately by centred, norm, contribution or difference (default: by the difference if "
+        "one is given, else by the contribution minus its mean over all outputs, with terms from token and position "
+        "embedding in one row)",
     )  # fmt: skip
     add_attachments(parser)
     parser.add_argument("--queries", metavar="0,1", help="query positions for the margin (default: all)")

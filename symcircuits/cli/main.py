@@ -15,9 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn
 
-from symcircuits.cli.output import check_paths
-from symcircuits.cli.parser import commands_of, parser_of, spelling_of
-from symcircuits.core.text import called_by
+from symcircuits.core.version import VERSION
 
 __all__ = ["main"]
 
@@ -57,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     if argv is None and "_ARGCOMPLETE" in os.environ:
         from symcircuits.cli.completion import complete
+        from symcircuits.cli.parser import commands_of, parser_of
 
         parser = parser_of()
         complete(parser, commands_of(parser))
@@ -76,6 +75,13 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         try:
             words = _joined(sys.argv[1:] if argv is None else argv)
+            if words == ["--version"]:  # asked by scripts, and needs nothing else
+                print(f"symcircuits {VERSION}")
+                return 0
+            from symcircuits.cli.output import check_paths
+            from symcircuits.cli.parser import parser_of, spelling_of
+            from symcircuits.core.text import called_by
+
             if words[:1] == ["help"]:  # of a command, or of all
                 words = [word for word in words[1:] if word != "help"] + ["--help"]
             parser = parser_of(words[0] if words else "")

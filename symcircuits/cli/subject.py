@@ -72,8 +72,9 @@ def add_architecture(parser: Any) -> None:
 def add_notation(parser: Any) -> None:
     """``--notation`` and ``--symbol``."""
     parser.add_argument(
-        "--notation", choices=["row", "paper", "transformerlens"],
-        help="A X W^T with the paper's shapes (row), (A (x) W) X as the paper prints it, or TransformerLens's shapes",
+        "--notation", choices=["row", "paper", "transformerlens"], metavar="NAME",
+        help="row: A X W^T with the paper's shapes; paper: (A (x) W) X as the paper prints it; transformerlens: with "
+        "TransformerLens's shapes",
     )  # fmt: skip
     parser.add_argument(
         "--symbol", action="append", default=[], metavar="W_OV=M", help="another name for a symbol; may be repeated"
