@@ -351,7 +351,7 @@ def test_a_file_that_cannot_be_read_is_named(cli: Cli, folder: Path, tmp_path: P
 
 def test_a_formula_from_standard_input_that_is_not_there(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    refused(cli("check", "-", "--heads", "2"), "standard input is closed: give the formula itself in place of -")
+    refused(cli("check", "-", "--heads", "2"), "standard input is closed: give the formula itself instead of -")
     monkeypatch.setattr(sys, "stdin", io.StringIO("x" * 3_000_000))
     refused(cli("check", "-", "--heads", "2"), "characters; at most 2,000,000 are read")
 

@@ -143,5 +143,5 @@ def digests_of(model: Model) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _digests_once(place: Path, stamp: str) -> dict[str, str]:
-    """Of files with this stamp: further pages of a model do not read it again."""
+    """Cached by the stamp of the files: further pages of a model do not read them again."""
     return _digests(place)

@@ -15,7 +15,7 @@ from symcircuits.values.evaluate import Values
 __all__ = ["Reads", "by_position", "moves"]
 
 Array = npt.NDArray[Any]
-Reads = dict[tuple[Factor, ...], Array]  # a reader behind the last matrices of terms
+Reads = dict[tuple[Factor, ...], Array]  # a reader, moved before the last matrices of terms
 
 
 def moves(values: Values, term: Term) -> Array:

@@ -117,7 +117,7 @@ class Words:
         return Words(self.alphabet, {length: self._products(other, some) for length, some in sorted(pairs.items())})
 
     def _products(self, other: Words, lengths: Sequence[tuple[int, int]]) -> Group:
-        """Every word of some lengths here before every word of other lengths there: all products have one length."""
+        """Every word of some lengths here followed by every one of other lengths there; products have one length."""
         import numpy as np
 
         factors = [(m, self.groups[m], n, other.groups[n]) for m, n in lengths]
@@ -179,7 +179,7 @@ class Words:
 
 
 def _limbs(alphabet: Alphabet, count: int, m: int, a: Group, n: int, b: Group) -> Iterator[tuple[Any, Any, Any]]:
-    """Each limb of the products: what the first words give, the second (or None, nothing), and how they are joined."""
+    """For each limb of the products: the parts of the first words and of the second (or None), and how to join them."""
     import numpy as np
 
     ends = len(a) - alphabet.scalar_limbs, len(b) - alphabet.scalar_limbs

@@ -52,9 +52,9 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether a file or folder has this name; OSError where it cannot be told.
+    """Whether a file or folder has this name; raises OSError if this cannot be determined.
 
-    ``Path.exists`` answers False from Python 3.14 on where a folder may not be read or a name is too long.
+    From Python 3.14 on ``Path.exists`` returns False if a folder may not be read or a name is too long.
 
     >>> is_there("/"), is_there("/no/such/file")
     (True, False)
