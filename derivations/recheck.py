@@ -167,7 +167,6 @@ def certificate(text):  # the number of every claim and its verdict: on the reco
 
 
 def page(text):  # every claim of a page and its verdict; in a book every result is a page, after an introduction to all
-    text = re.sub(r"\\labelled\{(\w+)\}\{(?:[^{}]|\{\w*\})*\}", r"\\mathrm{\1}", text)  # a label, and how it is printed
     (head, *results), named = re.split(r"\\subsection(?=\{)", text), "Names of symbols: " in text
     for model in (Model(head + result) for result in results or [""]):
         for left, relation, right in model.claims():

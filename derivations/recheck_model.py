@@ -67,9 +67,9 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
 
 class Model:  # that of the line "Model:"; with `count`, all is `Id` and patterns are `count`, which counts paths
     def __init__(self, tex, count=0, given=()):
+        tex = re.sub(r"\\labelled\{(\w+)\}\{(?:[^{}]|\{\w*\})*\}", r"\\mathrm{\1}", tex)  # labels printed as numbers
         self.tex, self.count, self.given = tex, count, dict(given)
-        self.known = {"Id": Value(1), "-": Value(-1), **self.given}
-        self.known.setdefault("\\mathbf1", Value(1 if count else [[1]] * N))
+        self.known = {"Id": Value(1), "-": Value(-1), "\\mathbf1": Value(1 if count else [[1]] * N), **self.given}
         line = self.line = (re.search(r"Model: .*?(?=\. (?:Row|The paper's|TransformerLens's) |\n|$)", tex) or [""])[0]
         self.flipped = "TransformerLens's convention" in tex
         drawn = " ".join(re.findall(r"modulo \$p\$ \((.*?)\)", tex))  # what is given of the matrices
@@ -170,10 +170,10 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
     def held(self):  # the logits of any run, with its patterns, norms and neurons under the names that the page has
         places = (("L0", "1"), ("L1", "2"), ("final", "f")) if "{D_f" in self.known else ()
         given = {f"{ours}^{place}": self.get(name + to) for place, to in places for ours, name in NORMS}
-        given |= {"C": self.known["{C"]} if given else {}
-        run = Model(self.tex.replace(self.line, self.line + ", LN norm" * bool(given)), given={**self.given, **given})
-        w = self.get("{W_M") if self.flipped else self.get("{W_M").T
-        return run.known["logits"] + (self.get("{m") @ w @ self.get("W_U").T if "{W_M}" in self.tex else Value(0))
+        given |= {"C": self.known["{C"], **self.given}
+        run = Model(self.tex.replace(self.line, self.line + ", LN norm" * bool(places)), given=given)
+        out = self.get("W_U") @ (self.get("{W_M").T if self.flipped else self.get("{W_M"))
+        return run.known["logits"] + (self.get("{m") @ out.T if "{W_M}" in self.tex else Value(0))
 
     def importance(self, runs):  # what is read are the streams that the outputs of the run before make
         saved = [Value(0) for _ in self.heads]

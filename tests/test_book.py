@@ -64,7 +64,8 @@ def test_results_are_printed_in_every_format(name: str) -> None:
     text = derivation.text()
     assert text.isascii()
     assert max(map(len, text.splitlines())) <= 80
-    assert text.count("Checked: ") == derivation.latex().count("Checked: ") == len(derivation.steps)
+    assert text.count("Checked: ") == len(derivation.steps)
+    assert derivation.latex().count("Every equation was checked by machine: ") == 1
     found = json.loads(json.dumps(derivation.json()))
     assert (found["result"], found["statement"], found["ok"]) == (name, derivation.statement, True)
     relations = {c.get("relation", "=") for s in found["steps"] for c in s["claims"]}

@@ -113,7 +113,7 @@ def index(found: Iterable[tuple[Entry, Derivation]] | None = None) -> str:
         "numbers,\n`on a real model` up to rounding. Formulas are in the row convention, the attention patterns are "
         "held fixed; every\ndocument says what else it assumes.\n"
         "Coq proves the claims of path expansions, but those of rotary positions, for matrices of any sizes over any\n"
-        "commutative ring: `python derivations/prove.py`.\n"
+        "commutative ring, and their documents say so: `python derivations/prove.py`.\n"
         'Sections are those of "A Mathematical Framework for Transformer Circuits" (2021).\n\n'
         "This page is written by `python -m symcircuits.derivation.book derivations`; do not edit it.\n"
     )

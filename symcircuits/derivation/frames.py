@@ -216,10 +216,10 @@ class Frame:
             sources = max(1, len(self.expansion.sources))
             size = (prod(1 + n for n in counts) * sources) ** (2 if self.head else 1)
             if counts not in chosen and (size <= limit or set(counts) <= {0, 1}):
-                chosen[counts] = self._with_heads(counts)
+                chosen[counts] = self.with_heads(counts)
         return tuple(chosen.values())[:_INSTANCES]
 
-    def _with_heads(self, counts: tuple[int, ...]) -> Architecture:
+    def with_heads(self, counts: tuple[int, ...]) -> Architecture:
         """The walked architecture with other numbers of heads; a bias that the generic head has, every head has."""
         w = self.walked
         heads = counts + w.heads[self.depth :]

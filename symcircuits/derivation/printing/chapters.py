@@ -6,7 +6,6 @@ steps stands in one sentence at the end of each proof; how claims are checked is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,7 +19,9 @@ from symcircuits.derivation.printing.citations import Citations, Place, repeats_
 from symcircuits.derivation.printing.conventions import LABELS, START, consequence, fixed, notation_clauses
 from symcircuits.derivation.printing.displays import step_display
 from symcircuits.derivation.printing.introduction import introduction
+from symcircuits.derivation.printing.numbering import numbered, numbering
 from symcircuits.derivation.printing.prose import prose
+from symcircuits.derivation.printing.proved import proved_sentence
 from symcircuits.derivation.printing.words import given_words, model_sentence, section, statement
 
 __all__ = ["Part", "book_latex"]
@@ -99,14 +100,14 @@ class _Writer:
             rf"\result\textsl{{{said([statement(derivation)])}}}{_where(part)}",
             r"\named{Hypotheses}" + _lettered(map(said, ([line] for line in _hypotheses(derivation)))),
         ]
-        clauses = [*notation_clauses(derivation), *_numbering(derivation)]
+        clauses = [*notation_clauses(derivation), *numbering(derivation)]
         new = [clause for clause in clauses if clause not in self.said]
         self.said |= set(new)
         blocks += [r"\named{Notation}" + said(new)] if new else []
         blocks += [r"\named{Proof}" + self._proof(part)]
         blocks += [r"\named{Remarks}" + " ".join([said(_remarks(derivation)), *_relatives(part, every)]).strip()]
         self.citations.take(part.name, derivation.steps)
-        return _numbered("\n".join(blocks), derivation) + "\n\\par\\endgroup\n"
+        return numbered("\n".join(blocks), derivation) + "\n\\par\\endgroup\n"
 
     def _proof(self, part: Part) -> str:
         steps, notation = part.derivation.steps, part.derivation.notation
@@ -170,50 +171,12 @@ def _checked(derivation: Derivation) -> str:
     numbers = ", ".join(
         f"{amount(n, 'claim') if not i else n} {how}" for i, (how, n) in enumerate(w for w in ways if w[1])
     )
-    said = f"Checked: {numbers}{at}"
-    return said + (f"; error at most `{error:.1e}`." if error else ".")
+    said = f"Checked: {numbers}{at}" + (f"; error at most `{error:.1e}`." if error else ".")
+    return " ".join(filter(None, (said, proved_sentence(derivation))))
 
 
 def _tuples(found: Iterable[tuple[int, ...]]) -> str:
     return ", ".join("(" + ",".join(map(str, c)) + ")" for c in found)
-
-
-_LABEL: Final = re.compile(r"\\mathrm\{([QKM]?)(?:L(\d+)(?:[HG](\d+))?|(?<=[QKM])(\d+))\}")
-
-
-def _numbered(latex: str, derivation: Derivation) -> str:
-    """Labels as symbolic head counts number layers, from 1: ``(1)`` for L0, and ``h_2`` for the head L1H0 of scores.
-
-    The label stands beside what is printed, ``\\labelled{L0}{(1)}``.
-    """
-    frame = derivation.frame
-    if not (frame.generic and frame.depth and derivation.result is None):
-        return latex
-
-    def printed(found: re.Match[str]) -> str:
-        kind, layer, head, alone = found.groups()
-        label = found[0][len(r"\mathrm{") : -1]
-        number = int(layer or alone) + 1
-        if head is not None and (frame.head is None or int(layer) != frame.head.layer):
-            return found[0]
-        shown = f"({number})" if head is None else f"h_{{{number}}}" if "H" in label else f"G(h_{number})"
-        upright = rf"\mathrm{{{kind}}}" if kind else ""
-        return rf"\labelled{{{label}}}{{{upright}{shown}}}"
-
-    return _LABEL.sub(printed, latex)
-
-
-def _numbering(derivation: Derivation) -> list[str]:
-    """What is said of numbered labels, where there are any."""
-    frame = derivation.frame
-    if not (frame.generic and frame.depth and derivation.result is None):
-        return []
-    own = bool(frame.norms or frame.mlps or frame.multipliers or any(name[:3] == "b_O" for name in frame.biases))
-    said = ["What belongs to a layer has its number in parentheses, counted from 1 like the heads."] if own else []
-    if frame.head is not None:
-        number = frame.head.layer + 1
-        said.append(f"In formulas {frame.head} is `h_{number}`, a head of layer {number}.")
-    return said
 
 
 def _hypotheses(derivation: Derivation) -> list[str]:

@@ -99,8 +99,8 @@ def _checks(derivations: Sequence[Derivation]) -> list[str]:
 
 def _again() -> list[str]:
     return [
-        "Every result has a file in the folder derivations of symcircuits, NAME.py, and beside it NAME.tex, with what "
-        "was checked after each step; |python -m symcircuits.derivation.book derivations| derives all of them anew.",
+        "Every result has a file in the folder derivations of symcircuits, NAME.py, and beside it NAME.tex; "
+        "|python -m symcircuits.derivation.book derivations| derives all of them anew.",
         "A second evaluator, |python derivations/recheck.py derivations/*.tex|, which imports nothing of symcircuits, "
         "reads the printed formulas and evaluates them with its own transformer and its own matrices.",
         "A certificate (|symcircuits derive --certificate FILE|) holds every claim as an expression, with the matrices "

@@ -11,9 +11,11 @@ from symcircuits.derivation.alibi import AlibiTerm
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.displays import displays, expr_latex
+from symcircuits.derivation.printing.numbering import MACRO, numbered, numbering
 from symcircuits.derivation.printing.prose import html_prose, prose
+from symcircuits.derivation.printing.proved import proved_sentence
 from symcircuits.derivation.printing.styles import LatexStyle
-from symcircuits.derivation.printing.words import PATHLESS, check_sentence, seal, subject, title
+from symcircuits.derivation.printing.words import PATHLESS, check_sentence, checked_sentence, seal, subject, title
 
 __all__ = ["derivation_document", "derivation_html", "derivation_latex", "expansion_display"]
 
@@ -48,15 +50,16 @@ def _body(derivation: Derivation, heading: str) -> str:
     def said(sentence: str) -> str:
         return prose(sentence, notation)
 
-    blocks = [heading, said(subject(derivation)),
-              r"\textit{Conventions.} " + " ".join(map(said, conventions(derivation)))]  # fmt: skip
+    lines = [*conventions(derivation), *numbering(derivation)]
+    blocks = [heading, said(subject(derivation)), r"\textit{Conventions.} " + " ".join(map(said, lines))]
     for step, display in displays(derivation.steps, notation):
-        head = rf"\textbf{{Step {step.number} ({step.kind}).}} {said(step.reason)}"
-        check = rf"{{\footnotesize {said(check_sentence(step.check))}\par}}"
-        blocks.append(f"{head}\n{display}\n{check}")
-    blocks.append(rf"\textbf{{Summary.}} {said(seal(derivation))}")
+        blocks.append(rf"\textbf{{Step {step.number} ({step.kind}).}} {said(step.reason)}" + f"\n{display}")
+    checks = [checked_sentence(derivation), proved_sentence(derivation)]
+    blocks.append(rf"{{\small {' '.join(map(said, filter(None, checks)))}\hfill$\square$\par}}")
     sloppy = r"\sloppy" if notation.symbols else ""  # names may be long, and cannot be broken
-    return f"\\begingroup\\allowdisplaybreaks{sloppy}\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
+    body = numbered("\n\n\\medskip\\noindent\n".join(blocks), derivation)
+    macro = MACRO if r"\labelled" in body else ""
+    return f"\\begingroup\\allowdisplaybreaks{sloppy}{macro}\n{body}\n\n\\endgroup\n"
 
 
 def derivation_html(derivation: Derivation) -> str:
@@ -64,11 +67,11 @@ def derivation_html(derivation: Derivation) -> str:
 
     A formula that is wider than the cell scrolls in its box.
     """
-    notation = derivation.notation
+    notation, lines = derivation.notation, [*conventions(derivation), *numbering(derivation)]
     blocks = [
         f"<p><strong>{html_prose(title(derivation), notation)}</strong></p>",
         f"<p>{html_prose(subject(derivation), notation)}</p>",
-        f"<p>{' '.join(html_prose(said, notation) for said in conventions(derivation))}</p>",
+        f"<p>{' '.join(html_prose(said, notation) for said in lines)}</p>",
     ]
     for step, display in displays(derivation.steps, notation):
         blocks += [
@@ -76,7 +79,8 @@ def derivation_html(derivation: Derivation) -> str:
             f'<div style="overflow-x: auto; max-width: 100%">{escape(display, quote=False)}</div>',
             f"<p><small>{html_prose(check_sentence(step.check), notation)}</small></p>",
         ]
-    return f"<div>{''.join(blocks)}<p>{html_prose(seal(derivation), notation)}</p></div>"
+    body = numbered("".join(blocks), derivation, labelled=False)
+    return f"<div>{body}<p>{html_prose(seal(derivation), notation)}</p></div>"
 
 
 def _caption(notation: Notation) -> str:

@@ -13,8 +13,9 @@ from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.displays import Page, displays
 from symcircuits.derivation.printing.prose import prose
+from symcircuits.derivation.printing.proved import proved_sentence
 from symcircuits.derivation.printing.widths import latex_width
-from symcircuits.derivation.printing.words import model_sentence, seal, statement, title
+from symcircuits.derivation.printing.words import checked_sentence, model_sentence, statement, title
 
 __all__ = ["WIDTHS", "check_label", "paper_latex", "text_width"]
 
@@ -64,14 +65,6 @@ def check_label(label: str) -> None:
         raise ValueError(f"label must be a letter followed by letters, digits and : . - _, not {brief(label)}")
 
 
-def _checked(derivation: Derivation) -> str:
-    """What was checked, in a sentence, with the head counts at which matrices were drawn."""
-    said = seal(derivation).replace("Every step was checked", "Every equation was checked by machine")
-    counts = dict.fromkeys(c for step in derivation.steps if step.check.prime for c in step.check.head_counts if c)
-    listed = ", ".join("(" + ",".join(map(str, c)) + ")" for c in counts)
-    return said.replace(" at the head counts listed in the steps", f" at head counts {listed}")
-
-
 def _check_width(formula: str, what: str, points: float, notation: Notation) -> None:
     """ValueError if custom names make a formula wider than the text; other formulas are broken into lines."""
     if not notation.symbols:
@@ -118,7 +111,7 @@ def paper_latex(
         for equations in _DISPLAY.findall(display):
             _check_width(equations, f"an equation of step {step.number}", points, notation)
         blocks.append(f"{said(step.reason)}\n{display}")
-    blocks.append(said(_checked(derivation)))
+    blocks.append(said(f"{checked_sentence(derivation)} {proved_sentence(derivation)}"))
     body = "{\\sloppy\\allowdisplaybreaks\n" + "\n\n".join(blocks) + "\n\n}\n"
     if not standalone:
         return body

@@ -17,6 +17,7 @@ from symcircuits.derivation.real_models import TOLERANCE
 
 __all__ = [
     "check_sentence",
+    "checked_sentence",
     "family_title",
     "given_words",
     "model_line",
@@ -270,6 +271,17 @@ def seal(derivation: Derivation) -> str:
     on_models = sum(c.claims for c in checks if c.how == "model")
     parts += [f"{on_models} on a real model, up to rounding"] if on_models else []
     return ", ".join(parts) + "."
+
+
+def checked_sentence(derivation: Derivation) -> str:
+    """What was checked of all steps, in a sentence: how, on which matrices, and at which head counts."""
+    said = seal(derivation).replace("Every step was checked", "Every equation was checked by machine")
+    drawn = [step.check for step in derivation.steps if step.check.prime]
+    counts = dict.fromkeys(c for check in drawn for c in check.head_counts if c)
+    listed = ", ".join("(" + ",".join(map(str, c)) + ")" for c in counts)
+    said = said.replace(" at the head counts listed in the steps", f" at head counts {listed}")
+    given = dict.fromkeys(given_words(check) for check in drawn if check.given)
+    return said[:-1] + "".join(f"; matrices modulo `p`{words}" for words in given) + "."
 
 
 def _at_instances(derivation: Derivation) -> bool:
