@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import pytest
 
 import symcircuits as sc
 from symcircuits.arrays.rings import Floats
+from symcircuits.cli.main import main
 from symcircuits.core import words as algebra
 from symcircuits.core.notation import Notation
 from symcircuits.core.words import Word
@@ -710,12 +712,12 @@ def test_everything_is_printed_in_ascii(name: str) -> None:
     assert derivation.latex(standalone=True).isascii()
 
 
-def test_text_prints_where_the_output_is_ascii() -> None:
+def test_text_prints_where_the_output_is_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["derive", "--heads", "2,2", "--form", "generic", "--biases", "--target", "scores:L1H0", "--format"]
     for kind in ("text", "json", "latex"):
-        done = subprocess.run(
-            [sys.executable, "-m", "symcircuits", *words, kind],
-            cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert b"Notation" in done.stdout
+        printed = io.BytesIO()
+        out = io.TextIOWrapper(printed, encoding="ascii", errors="strict", write_through=True)
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main([*words, kind]) == 0
+        out.flush()
+        assert b"Notation" in printed.getvalue()
