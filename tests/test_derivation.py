@@ -98,7 +98,7 @@ def targets(heads: tuple[int, ...]) -> list[str]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("heads", "options"), SHAPES)
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 def test_every_architecture_is_derived(heads: tuple[int, ...], options: dict[str, Any], form: str) -> None:
     arch = sc.attention_only(heads, **options)
     for target in targets(heads):
@@ -161,10 +161,11 @@ def test_the_generic_form_does_not_depend_on_the_heads() -> None:
     assert [s.claims for s in left.steps] == [s.claims for s in right.steps]
 
 
-def test_deep_generic_form() -> None:
-    derivation = sc.derive(sc.attention_only((12,) * 7), form="generic")
+@pytest.mark.parametrize("layers", [5, pytest.param(7, marks=pytest.mark.slow)])
+def test_deep_generic_form(layers: int) -> None:
+    derivation = sc.derive(sc.attention_only((12,) * layers), form="generic")
     assert derivation.ok
-    assert len(derivation.json()["families"]) == 128
+    assert len(derivation.json()["families"]) == 2**layers
 
 
 def test_the_bound_is_that_of_schwartz_and_zippel() -> None:

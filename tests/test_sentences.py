@@ -429,7 +429,7 @@ def pages(which: int) -> list[Derivation]:
 
 
 @pytest.mark.parametrize("which", range(len(ARCHITECTURES)))
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 def test_every_formula_in_a_sentence_is_true_of_the_model(which: int) -> None:
     for notation in NOTATIONS:
         here = Here(pages(which)[0].frame.architecture, notation == "transformerlens")
@@ -492,7 +492,7 @@ def bare(formula: str, theirs: bool) -> str:
 
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("which", range(len(ARCHITECTURES)))
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(9)
 def test_sentences_say_the_same_in_latex(which: int, notation: str) -> None:
     theirs = notation == "transformerlens"
     for derivation in pages(which):
