@@ -27,6 +27,7 @@ from symcircuits.derivation import book
 from symcircuits.derivation.claims import Claim, Step
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.nodes import Expr, Tensor, every_node
+from symcircuits.derivation.other_runs import Changed
 from symcircuits.derivation.printing.forms import shown, shown_claims
 from symcircuits.derivation.printing.prose import prose
 from symcircuits.derivation.printing.text import expr_text
@@ -161,10 +162,12 @@ class TheirInstance(Instance):
     turned: frozenset[str] = frozenset()
 
     def value(self, expr: Expr, bindings: Any = {}) -> Array:  # noqa: B006
-        if not isinstance(expr, (Named, NamedMatrix)):
+        if not isinstance(expr, (Changed, Named, NamedMatrix)):
             return super().value(expr, bindings)
         found = Instance(self.architecture, self.target, self.k, self.seed, self.trials,
                          rows_sum_to_one=self.rows_sum_to_one).value(expr, bindings)  # fmt: skip
+        if isinstance(expr, Changed):  # its matrices are not printed in it
+            return found
         if name_of(expr) in self.turned:
             assert not expr.flips, "a name of a transpose is printed with its sign"
             return transpose(found)

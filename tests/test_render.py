@@ -303,7 +303,7 @@ def test_a_derivation_is_saved_by_suffix(tmp_path: Path) -> None:
     assert derivation.save(str(tmp_path / "a.txt")).read_text("utf-8") == derivation.text()
     assert json.loads(derivation.save(tmp_path / "a.json").read_text("utf-8")) == derivation.json()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.tex", "a.txt"]
-    with pytest.raises(ValueError, match=r"suffix is \.tex, \.txt, \.json or \.v"):
+    with pytest.raises(ValueError, match=r"suffix is \.tex, \.txt, \.json, \.v or \.lean"):
         derivation.save(tmp_path / "a.pdf")
 
 
