@@ -2,10 +2,10 @@
 
     python derivations/prove.py [--record]
 
-What is generic is proved with two heads a layer, or with one where two make many terms; what is enumerated as it is
-printed. Printed documents say "Proved in Coq" of derivations whose text of Coq has its digest in a record of what was
-proved, `symcircuits/derivation/printing/proved.json`; `--record` writes it. Exit status: 0 all proved, and the record
-has these texts and no others, 1 a claim is refused or the record is another, 2 Coq cannot be asked.
+What is generic is proved for every number of heads, what is enumerated as it is printed. Printed documents say "Proved
+in Coq" of derivations whose text of Coq has its digest in a record of what was proved,
+`symcircuits/derivation/printing/proved.json`; `--record` writes it. Exit status: 0 all proved, and the record has these
+texts and no others, 1 a claim is refused or the record is another, 2 Coq cannot be asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from symcircuits.derivation.book import derived
-from symcircuits.derivation.printing.proved import RECORD, digest, provable, record, recorded
+from symcircuits.derivation.printing.proved import RECORD, digest, record, recorded
 from symcircuits.derivation.results.every import entries
 from symcircuits.verification.coqc import Compiler
 from symcircuits.verification.proofs import prove_together
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
         if compiler is None or (why := compiler.unusable()):
             print("not proved: Coq is not installed" if compiler is None else f"not proved: {why}")
             return 2
-        rows = prove_together(compiler, {name: provable(one) for name, one in found.items()}, seconds=1800)
+        rows = prove_together(compiler, found, seconds=1800)
         version = compiler.version()
     for row in rows:
         print(f"{ {True: 'proved', False: 'FAILED', None: 'not run'}[row.passed] }  {row.target}: {row.what}")

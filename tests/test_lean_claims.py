@@ -1,21 +1,23 @@
 """Derivations in Lean: what is stated is what is printed; the sides are equal; the lemmas that are named suffice."""
 
 import re
-import runpy
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 import symcircuits as sc
+from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.printing import lean_reader
 from symcircuits.derivation.printing.coq import coverage
 from symcircuits.derivation.printing.lean import derivation_lean, lean_coverage, preamble
 from symcircuits.derivation.printing.lean_reader import as_text, formula, misstated, theorems
 from symcircuits.derivation.results.every import entries
+from symcircuits.derivation.results.registry import Entry
 from tests.lean_model import LEMMAS, LeanFile
-from tests.test_coq_claims import CASES
+from tests.test_coq_claims import CASES as IN_COQ
 from tests.test_coq_claims import derived as derived_anew
+
+CASES = [name for name in IN_COQ if name != "rotary"]  # what turns rows is left in Lean, and named
 
 # What Lean and its tactics begin a sentence with, or keep for themselves: no letter may be called so.
 KEYWORDS = re.compile(
@@ -168,9 +170,19 @@ def test_the_lemmas_that_the_tactic_names_bring_both_sides_to_the_same_words(nam
     assert LeanFile(lean(name)).unproved() == []
 
 
+def in_few_heads(entry: Entry) -> Derivation:
+    """The derivation of an entry; a generic one with two heads a layer, or with one where two make many terms."""
+    for most in (2, 1) if entry.form == "generic" else (max(entry.heads, default=0),):
+        heads = tuple(min(most, n) for n in entry.heads)
+        groups = {"groups": tuple(min(most, n) for n in entry.options["groups"])} if "groups" in entry.options else {}
+        arch = sc.transformer(heads, **{**entry.options, **groups})
+        if most == 1 or sc.expand(arch, entry.target).count <= 9:
+            break
+    return sc.derive(arch, entry.target, entry.form)
+
+
 def test_the_book() -> None:
     """Every derivation of the book: read back, equal on a draw, closed by the lemmas that are named."""
-    in_few_heads = runpy.run_path(str(Path(__file__).parents[1] / "derivations" / "prove.py"))["derived"]
     proved = 0
     for entry in entries():
         derivation = sc.theorem(entry.name) if entry.result is not None else in_few_heads(entry)

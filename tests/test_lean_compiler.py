@@ -144,7 +144,7 @@ def test_a_file_that_states_something_else_is_not_given_to_lean(path: Path, monk
     monkeypatch.setattr(LeanCompiler, "compile", lambda self, *given: pytest.fail("it was compiled"))
     (row,) = check_lean(ARCHITECTURE, ["stream"])
     assert row.passed is False
-    assert row.what.startswith("the file of Lean states something else in 1 place: step4_1_1 states X0 = X1, which")
+    assert row.what.startswith("the file for Lean states something else in 1 place: step4_1_1 states X0 = X1, which")
 
 
 def test_too_many_terms_are_not_given_to_lean(path: Path) -> None:

@@ -112,8 +112,8 @@ def index(found: Iterable[tuple[Entry, Derivation]] | None = None) -> str:
         "below\n1e-12; each step says its own bound), `by counting` of terms that were listed, `by SymPy` with exact "
         "numbers,\n`on a real model` up to rounding. Formulas are in the row convention, the attention patterns are "
         "held fixed; every\ndocument says what else it assumes.\n"
-        "Coq proves the claims of path expansions, but those of rotary positions, for matrices of any sizes over any\n"
-        "commutative ring, and their documents say so: `python derivations/prove.py`.\n"
+        "Coq proves the claims of path expansions, generic ones for every number of heads, for matrices of any sizes\n"
+        "over any commutative ring, and their documents say so: `python derivations/prove.py`.\n"
         'Sections are those of "A Mathematical Framework for Transformer Circuits" (2021).\n\n'
         "This page is written by `python -m symcircuits.derivation.book derivations`; do not edit it.\n"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,9 @@ from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
 from symcircuits.core.text import amount
 from symcircuits.derivation.derive import Derivation, derive
-from symcircuits.derivation.printing.coq import Coverage, coverage, module, tactic
+from symcircuits.derivation.printing.coq import coverage, module, tactic
 from symcircuits.derivation.printing.coq_reader import misstated
+from symcircuits.derivation.printing.statements import Coverage
 from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler
 from symcircuits.verification.result import Check
 
@@ -43,6 +45,8 @@ def check_proved(
 ) -> list[Check]:  # fmt: skip
     """One row per target. If Coq cannot be asked, or does not end in time, the row says so and is not run.
 
+    A target of more than 100 terms is proved in generic form, with sums over the heads of each layer.
+
     >>> from symcircuits.core.architecture import attention_only
     >>> row, = check_proved(attention_only((1,)), ["logits"])  # doctest: +SKIP
     >>> row.passed, row.details["proved"][:2]                  # doctest: +SKIP
@@ -55,15 +59,24 @@ def check_proved(
             return [_not_run(target, reason) for target in targets]
         rows = []
         for target in targets:
-            count = expand(architecture, target).count
-            if count > MAX_PROVED:
+            count, generic = expand(architecture, target).count, _generic_terms(architecture, target)
+            if min(count, generic) > MAX_PROVED:
                 why = f"Coq is given at most {MAX_PROVED} terms of a target, and there are {count:,}"
+                why += f", or {generic:,} sums over heads" if generic < count else ""
                 rows.append(_not_run(target, why))
             else:
-                rows += prove_together(compiler, {target: derive(architecture, target)}, seconds)
+                form = "enumerated" if count <= MAX_PROVED else "generic"
+                rows += prove_together(compiler, {target: derive(architecture, target, form)}, seconds)
             if told:
                 told(rows[-1])
         return rows
+
+
+def _generic_terms(architecture: Architecture, target: str) -> int:
+    """How many terms there are where all heads of a layer are one sum."""
+    groups = architecture.groups and tuple(min(1, n) for n in architecture.groups)
+    one = replace(architecture, heads=tuple(min(1, n) for n in architecture.heads), groups=groups)
+    return expand(one, re.sub(r"H\d+$", "H0", target)).count
 
 
 def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], seconds: float = _SECONDS) -> list[Check]:
@@ -80,7 +93,7 @@ def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], se
         elif not found.lemmas:
             rows[name] = _not_run(name, f"no claim has a lemma: {_listed(found.left)}", **details)
         else:
-            rows[name], parts[name] = _proved(name, found, details), text
+            rows[name], parts[name] = _proved(name, derivation.form, found, details), text
     text, first = _BEGIN, {}
     for number, (name, part) in enumerate(parts.items()):
         first[name] = text.count("\n") + 1
@@ -109,22 +122,23 @@ def _refused(target: str, why: str, details: dict[str, Any], error: int = 1) -> 
     return Check(PROVED, target, False, error=error, bound=0, what=why, details=details)
 
 
-def _proved(target: str, found: Coverage, details: dict[str, Any]) -> Check:
-    what = what_is_proved(found, details, f"Coq {details['coq']}")
+def _proved(target: str, form: str, found: Coverage, details: dict[str, Any]) -> Check:
+    of = "every number of heads and matrices" if form == "generic" else "matrices"
+    what = what_is_proved(found, details, f"Coq {details['coq']}", of)
     return Check(PROVED, target, True, error=0, bound=0, what=what, details=details)
 
 
-def what_is_proved(found: Coverage, details: dict[str, Any], prover: str) -> str:
+def what_is_proved(found: Coverage, details: dict[str, Any], prover: str, of: str = "matrices") -> str:
     """How many claims are proved, by what, and which are not covered."""
     what = f"{amount(len(details['proved']), 'claim')} proved and {amount(len(found.defined), 'definition')}, for "
-    what += f"matrices of any sizes over any commutative ring ({prover})"
+    what += f"{of} of any sizes over any commutative ring ({prover})"
     return what + (f"; not covered: {_listed(found.left)}" if found.left else "; none is left")
 
 
 def what_is_wrong(faults: list[str], prover: str) -> str:
     """That a file says something else than what is printed, and where."""
     where = amount(len(faults), "place")
-    return f"the file of {prover} states something else in {where}: {'; '.join(faults[:_NAMED])}"
+    return f"the file for {prover} states something else in {where}: {'; '.join(faults[:_NAMED])}"
 
 
 def details_of(found: Coverage) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def verify(
         heads = architecture.all_heads
         every = partial(check_every_head, architecture, heads, standing, seed, told)
         rows += filter(None, [_asked("every head", f"scores of {heads[0]} ... {heads[-1]}", every)])
-    to_prove = asked if targets is not None else _one_a_layer(architecture)
+    to_prove = asked if targets is not None else None
     rows += _proved(PROVED, check_proved, architecture, to_prove, told) if coq else []
     rows += _proved(PROVED_BY_LEAN, check_lean, architecture, to_prove, told) if lean else []
     rows.sort(key=lambda r: ROWS.index(r.name))
@@ -166,11 +166,15 @@ def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check
 
 
 def _proved(
-    name: str, check: Callable[..., list[Check]], architecture: Architecture, targets: Sequence[str],
+    name: str, check: Callable[..., list[Check]], architecture: Architecture, asked: Sequence[str] | None,
     told: OnProgress | None,
 ) -> list[Check]:  # fmt: skip
-    """The rows of a prover; where asking it ends in an exception, one that fails."""
+    """The rows of a prover; if asking it raises an exception, one that fails.
+
+    If no targets are named, the scores of the last head of each layer represent those of the others.
+    """
     done: list[Check] = []
+    targets = _one_a_layer(architecture) if asked is None else asked
 
     def tell(row: Check) -> None:
         done.append(row)
@@ -178,10 +182,20 @@ def _proved(
             told(f"{row.name}: {row.target}", len(done), len(targets))
 
     try:
-        return check(architecture, targets, tell)
+        rows = check(architecture, targets, tell)
+        return rows if asked is not None else [_represents_others(architecture, row) for row in rows]
     except Exception as fault:
         said = str(fault).partition("\n")[0]
         return [*done, Check(name, ", ".join(targets), False, 1, 0, what=f"{type(fault).__name__}: {said}")]
+
+
+def _represents_others(architecture: Architecture, row: Check) -> Check:
+    """A row of scores, with the number of heads that were not asked because their claims are the same."""
+    layers = [head.layer for head in architecture.all_heads if row.target == f"scores:{head}"]
+    if not layers or (n := architecture.heads[layers[0]]) < 2:
+        return row
+    others = f"the other {n - 1} heads of its layer were" if n > 2 else "the other head of its layer was"
+    return replace(row, what=f"{row.what}; {others} not asked: their claims differ only in the name of the head")
 
 
 def _one_a_layer(architecture: Architecture) -> list[str]:

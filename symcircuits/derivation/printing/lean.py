@@ -1,9 +1,10 @@
-"""A derivation as a file of Lean 4 with Mathlib: each claim that Coq proves is a theorem.
+"""A derivation as a file of Lean 4 with Mathlib: each plain claim is a theorem.
 
 The statements are those of :mod:`symcircuits.derivation.printing.coq`, spelled as in Lean and Mathlib: matrices over
-a commutative ring ``R``, indexed by finite types, with abbreviations and the recursion as local notations. Proofs
-multiply out both sides and compare their sums of words (``claims.lean``, the beginning of every file). The file is
-written without running Lean and says so; ``verify --lean`` compiles it if Lean is installed.
+a commutative ring ``R``, indexed by finite types, with abbreviations and the recursion as local notations. Sums over
+heads are written out, and claims about rotary positions are named as not proved. Proofs multiply out both sides and
+compare their sums of words (``claims.lean``, the beginning of every file). The file is written without running Lean
+and says so; ``verify --lean`` compiles it if Lean is installed.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from textwrap import wrap
 
 from symcircuits.core.notation import ROW
 from symcircuits.derivation.derive import Derivation
-from symcircuits.derivation.printing.coq import Coverage, Writer, statements
 from symcircuits.derivation.printing.prose import plain
 from symcircuits.derivation.printing.spelling import Spelling
+from symcircuits.derivation.printing.statements import Coverage, Writer, statements
 from symcircuits.derivation.printing.words import title
 
 __all__ = ["LEAN", "derivation_lean", "lean_coverage", "preamble"]

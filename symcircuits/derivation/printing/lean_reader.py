@@ -200,7 +200,7 @@ def _value(read: Formula) -> int:
     return int(read.sign)
 
 
-_LEAN = Reading(as_text, _listed, _values)
+_LEAN = Reading(lambda lean, _: as_text(lean), _listed, lambda lean, _: _values(lean), any_heads=False)
 
 
 def theorems(text: str) -> dict[str, str]:
@@ -229,7 +229,8 @@ def misstated(derivation: Derivation, text: str) -> list[str]:
     >>> misstated(sc.derive(sc.attention_only((1,)), "stream"), wrong)
     ['step4_1_1 states X0 = X1, which is not what is printed']
     """
-    return [*_assumed(text), *misread(derivation, definitions(text).items(), theorems(text).items(), _LEAN)]
+    meant = [(name, body, "") for name, body in definitions(text).items()]
+    return [*_assumed(text), *misread(derivation, meant, theorems(text).items(), _LEAN)]
 
 
 def _assumed(text: str) -> Iterator[str]:

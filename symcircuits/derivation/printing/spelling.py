@@ -1,7 +1,7 @@
 """How a language of proofs spells what the claims of a derivation are made of.
 
-The claims are gone through once (:mod:`symcircuits.derivation.printing.coq`); what is written for each node is taken
-from a row of this table. Operands come in their own parentheses, so that no spelling depends on what binds closer.
+The claims are gone through once (:mod:`symcircuits.derivation.printing.statements`); what is written for each node is
+taken from a row of this table. Operands come in their own parentheses: no spelling depends on what binds closer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ class Spelling:
     (tensors): ``identity``, ``acts_plus`` (a sum), ``after`` (one after the other), ``acts_scaled``; ``acts_alike``
     states that two do the same. ``numbers_equal`` equates numbers; ``listed`` counts terms, with ``between`` them;
     ``elementary`` is the elementary symmetric polynomial of an order, of numbers of heads.
+
+    The last are None in a language that has none of them. ``sum_over`` and ``acts_over`` are sums, of matrices and of
+    what acts, over an index up to a number of heads: without them sums over heads are written out. ``rotary`` is a
+    product of queries and keys whose rows a family of matrices turns: without it no claim about them is stated.
     """
 
     matrix: str
@@ -37,6 +41,9 @@ class Spelling:
     listed: str
     between: str
     elementary: str
+    sum_over: str | None = None
+    acts_over: str | None = None
+    rotary: str | None = None
 
     @staticmethod
     def joined(sign: str, operands: Iterable[str]) -> str:
