@@ -13,6 +13,7 @@ import pytest
 import symcircuits as sc
 from symcircuits.cli.main import main
 from symcircuits.derivation.derive import Derivation
+from symcircuits.derivation.printing import coq
 from symcircuits.derivation.printing.coq import coverage, derivation_coq, module, tactic
 from symcircuits.derivation.printing.coq_reader import TURNED, as_text, misstated
 from symcircuits.verification import proofs
@@ -301,6 +302,19 @@ def test_claims_that_cannot_be_said_are_named(compiler: Compiler) -> None:
     assert row.passed is None
     assert row.what.startswith("no claim has a lemma: step 1, claim 1")
     assert all(claim in row.what and reason in row.what for claim, reason in left.items())
+
+
+def test_claims_that_a_language_cannot_say_are_named_and_the_exit_status_is_2(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they would be in Coq without the theorem on rotary positions."""
+    monkeypatch.setattr(coq, "COQ", replace(coq.COQ, rotary=None))
+    assert main(["verify", "--heads", "1,1", "--positions", "rotary", "--coq", "--target", "scores:L0H0"]) == 2
+    shown = " ".join(capsys.readouterr().out.split())
+    left = coverage(sc.derive(sc.transformer((1, 1), positions="rotary"), "scores:L0H0")).left
+    assert left
+    assert all(claim in shown for claim in left)
+    assert "(rotary positions turn its rows)" in shown
 
 
 def test_coq_does_not_go_with_the_general_theorem(capsys: pytest.CaptureFixture[str]) -> None:
