@@ -636,3 +636,28 @@ class HasArchitecture:
 def test_a_model_stands_for_its_architecture() -> None:
     term: Term = stream(PLAIN)[3]
     assert check(term, HasArchitecture()).terms[0].number == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("Id", "Id is not the circuit of a term of logits. The nearest is term 0, embed: W_E.T is missing"),
+        ("Id + A[L1H0]", "Id is not a term of stream. The nearest is term 0, embed: X0 is missing."),
+        ("W_U - Id", "Id is not the circuit of a term of logits."),
+        ("X_1 = X0 - I", "Id is not part of the other side."),
+        ("A^h = I", "Id is not part of the other side. The nearest there is A[L1H0]."),
+    ],
+)
+def test_an_identity_alone_is_named_as_a_wrong_product(text: str, says: str) -> None:
+    verdict = check(text, PLAIN)
+    assert not verdict.right
+    assert says in verdict.message
+    assert "a word needs at least one factor" not in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("0.5 * X0 @ W_U.T", "1/2"), ("X0 @ W_U.T * 1.5", "3/2"), (r"\frac{1}{3} X_0 W_U^T", "1/3")]
+)
+def test_a_coefficient_that_is_not_whole_is_named(text: str, said: str) -> None:
+    with pytest.raises(ReadError, match=f"the coefficient {said} of this product is not a whole number"):
+        check(text, PLAIN)

@@ -108,7 +108,7 @@ class Case:
     def text(self, letters: Letters, scales: Sequence[str] = ()) -> str:
         """A word as it is written in the convention of the formula."""
         front = "".join(f"{scale_text(s, self.as_read)} * " for s in scales)
-        return front + " @ ".join(letter_text(*f, self.as_read) for f in letters)
+        return front + (" @ ".join(letter_text(*f, self.as_read) for f in letters) or "Id")
 
     def term_text(self, term: Term) -> str:
         """A term in the notation of the answer, with its scale if the formula writes one."""
@@ -208,7 +208,7 @@ class Case:
                         + "; ".join(self._change(e) for e in found.edits[:6]) + ".")  # fmt: skip
         said += self._other_order(word.letters)
         fault = type_fault(self.expansion.architecture, word.letters, (), self.circuit)
-        if fault:
+        if fault and word.letters:
             said.append(("Types: " if self.as_read == ROW else "Types (in the paper's convention): ") + fault)
         return " ".join(said)
 

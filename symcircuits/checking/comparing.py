@@ -108,7 +108,7 @@ def place_of(
         if spelling.fuse(word.letters) != wrong and spelling.canonical(spelling.fuse(word.letters)) != wrong:
             continue
         spelled = [(letter, f.at) for f in word.factors for letter in spelling.unfuse((f.letter,))]
-        if not right:
+        if not right or not spelled:
             return word.at, (word.at,)
         other = spelling.unfuse(right)
         if sorted(letter for letter, _ in spelled) == sorted(other):

@@ -53,7 +53,7 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
         chain = Chain((*left, *chain.factors), chain.row, chain.col)
         misfits += sizes.misfits(chain) + bool(len(word.slots or ()) > 1 and rank == 1)
         if word.coefficient != int(word.coefficient):
-            raise meaning.fault("coefficients must be whole numbers", word.at)
+            raise meaning.fault(f"the coefficient {word.coefficient} of this product is not a whole number", word.at)
         words.append(RawWord(int(word.coefficient), scales, chain.factors))
     if turn:
         ends = frozenset((col, row) for row, col in ends)

@@ -247,7 +247,7 @@ class _Judge(JudgedNumbers):
     def text(self, letters: Letters, scales: Sequence[str] = ()) -> str:
         """A word as it is written in the convention of the formula."""
         front = "".join(f"{scale_text(s, self.as_read)} * " for s in scales if s != "?")
-        return front + " @ ".join(self.letter_text(f) for f in letters)
+        return front + (" @ ".join(self.letter_text(f) for f in letters) or "Id")
 
     def letter_text(self, letter: Letter) -> str:
         """A letter; a generic letter by its own name."""

@@ -281,6 +281,8 @@ class Matcher:
     # ----------------------------------------------------------------------------------------------- circuits
     def circuit(self, letters: Letters) -> Match | None:
         """The term that has these letters as its circuit, if there is one."""
+        if not letters:  # an identity alone
+            return None
         same = self.spelling.canonical
         ways = {same(letters)}
         if _is_column(letters[0].T) and _is_column(letters[-1]):  # a number is its own transpose
