@@ -859,6 +859,13 @@ def make_directory(name: str) -> Callable[[Path], Path]:
     return replace
 
 
+def no_model(folder: Path) -> Path:
+    file = folder / "elsewhere" / "README.md"
+    file.parent.mkdir()
+    file.write_text("# A text with no config.json beside it")
+    return file
+
+
 def rename(name: str) -> Callable[[Path], Path]:
     return lambda folder: (folder / "model.safetensors").rename(folder / name)
 
@@ -884,6 +891,7 @@ def rename(name: str) -> Callable[[Path], Path]:
             r"model: weights are read from a file that ends in \.safetensors, \.npz, \.pt, \.pth, \.bin or "
             r"\.index\.json, and this one does not$",
         ),
+        (no_model, r"README\.md: weights are read from a file that ends in .*, and this one does not$"),
         (lambda folder: folder / "config.json", r"config\.json: weights are read from a file that ends in .*\.bin"),
     ],
 )

@@ -145,6 +145,8 @@ def _find(path: Path) -> tuple[Path, Path]:
             weights, folder = found[0], path
         else:
             weights, folder = path, path.parent
+            check_file(weights)
+            _check_ending(weights)  # before its config.json is looked for
         for file in (weights, folder / "config.json"):
             check_file(file)
     except OSError as error:
@@ -174,16 +176,21 @@ def read_weights(path: Path, subject: str = "weights are", held: str = "weights"
     """
     if path.name.endswith(_INDEX):
         return _read_shards(path)
+    _check_ending(path, subject)
     readers = {".safetensors": read_safetensors, ".npz": read_npz} | dict.fromkeys(TORCH_FILES, read_torch)
-    if path.suffix not in readers:
-        _check_readable(path)
-        why = " (a pickle can run code, so none is read)" if path.suffix == ".pkl" else ""
-        endings = f"{', '.join(_ENDINGS[:-1])} or {_INDEX}"
-        raise ValueError(f"{path}: {subject} read from a file that ends in {endings}, and this one does not{why}")
     stored = readers[path.suffix](path)
     if not stored.dtypes:
         raise ValueError(f"{path}: there are no {held} at all")
     return stored
+
+
+def _check_ending(path: Path, subject: str = "weights are") -> None:
+    if path.name.endswith(_INDEX) or path.suffix in _ENDINGS:
+        return
+    _check_readable(path)
+    why = " (a pickle can run code, so none is read)" if path.suffix == ".pkl" else ""
+    endings = f"{', '.join(_ENDINGS[:-1])} or {_INDEX}"
+    raise ValueError(f"{path}: {subject} read from a file that ends in {endings}, and this one does not{why}")
 
 
 def _check_readable(path: Path) -> None:
