@@ -1103,6 +1103,8 @@ def test_check_reads_a_file_and_names_the_line(cli: Cli, tmp_path: Path) -> None
     refused(cli("check", "--file", tmp_path / "none.tex", "--heads", "2"), "none.tex")
     refused(cli("check", "--heads", "2"), "give a FORMULA, or --file")
     refused(cli("check", "X0", BIAS, "--file", file), "not both")
+    refused(cli("check", "X0", "--heads", "2", "--file", file), "give a FORMULA or --file, not both")
+    refused(cli("check", BIAS, "X0 @ W_U.T"), "the FORMULA comes first, then the MODEL: there is no 'X0 @ W_U.T'")
 
 
 def test_check_refuses_hypotheses_where_that_is_asked(cli: Cli) -> None:

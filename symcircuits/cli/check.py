@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any, Final
 
 from symcircuits.cli.output import add_json, print_json, print_marked, width
 from symcircuits.cli.subject import add_notation, add_subject, subject_architecture, symbols_of
+from symcircuits.core.text import brief
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -55,11 +57,13 @@ def run(options: argparse.Namespace) -> int:
     from symcircuits.checking.check import check
 
     if options.file is not None and options.formula is not None:
-        if options.model is not None:
-            raise ValueError("give a FORMULA or --file, not both")
+        if options.model is not None or options.heads is not None:
+            raise ValueError("give a FORMULA or --file, not both, and either --heads or a MODEL")
         options.model, options.formula = options.formula, None  # the only positional argument is the model
     if options.file is None and options.formula is None:
         raise ValueError("give a FORMULA, or --file FILE")
+    if options.model is not None and os.path.exists(options.formula or "") and not os.path.exists(options.model):
+        raise ValueError(f"the FORMULA comes first, then the MODEL: there is no {brief(options.model)}")
     architecture = subject_architecture(options)
     verdict = check(
         _formula(options), architecture, options.target, options.convention, part=options.part,
