@@ -21,6 +21,7 @@ from symcircuits.circuits.fewer_tokens import same_ov_spectrum
 from symcircuits.circuits.report import PairEffect, find_circuits
 from symcircuits.render import plot
 from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps, score_table, shown_run
+from symcircuits.render.heads import causes_table
 from symcircuits.zoo import path
 
 __all__ = ["cli"]  # a fixture
@@ -37,6 +38,14 @@ def test_what_was_found_is_said_with_its_numbers() -> None:
     assert FOUND.losses is not None
     after = ", ".join(f"{x:.3f}" for x in FOUND.losses.after)
     assert any(f"the loss of a repeated half is {after} nats" in line for line in FOUND.findings)
+    assert any("; those of order 1 lower it most (-" in line for line in FOUND.findings)
+
+
+def test_why_a_head_attends_says_on_which_prompts() -> None:
+    score = FOUND.causes["L1H0"].score
+    assert f"Why L1H0: its induction score ({score:.2f} on the longest period) without a part" in FOUND.text()
+    few = replace(FOUND.causes["L1H0"], parts=(replace(FOUND.causes["L1H0"].parts[0], without=score),))
+    assert causes_table(few).notes == ["1 other part changes it by less than a tenth"]
 
 
 @pytest.mark.parametrize(

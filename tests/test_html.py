@@ -189,6 +189,7 @@ def test_what_softmax_does_not_see_has_a_row_of_its_own() -> None:
     page = read(sc.explain(model, [1, 2, 3]).html("L1H0"))
     row = next(r for r in rows(page, "Scores of L1H0 by composition") if "not seen by softmax" in r[0])
     assert row[1:4] == ["28", "0", "0"]
+    assert re.fullmatch(r"of these not seen by softmax \(constant along the keys( to within [1-9.]+e-1\d)?\)", row[0])
     assert "not seen by softmax" in {f.text for f in page.all("figcaption")}
 
 

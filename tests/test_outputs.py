@@ -159,5 +159,5 @@ def test_other_files_are_written(folder: Path, tmp_path: Path) -> None:
     write_text(folder / "config.json", "{}", of_model=True)  # by what makes models
     check_apart(tmp_path / "new.html", [folder, tmp_path / "none"])
     check_apart(folder / "notes.json", [folder])
-    with pytest.raises(OSError, match="which is read; choose another name"):
+    with pytest.raises(OSError, match=r"notes\.json: this file is read; choose another name"):
         check_apart(folder / "notes.json", [folder / "notes.json"])

@@ -586,7 +586,7 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
     [
         (DEEP, "a.csv", {}, OverflowError, "23,298,085,122,481 terms are too many to write"),
         (DEEP.order(5, 6), "a.csv", {}, OSError, r"cannot write .*a.csv: about [\d.]+ [GT]B are needed, and .* free"),
-        (DEEP, "a.txt", {}, ValueError, "a.txt: the file name must end in .csv, .jsonl, .arrow, .parquet"),
+        (DEEP, "a.txt", {}, ValueError, "a.txt: the file name must end in .csv, .jsonl, .arrow or .parquet"),
         (DEEP, "no/a.csv", {}, OSError, "the folder .*no does not exist"),
         (DEEP, "a.csv", {"columns": ["name"]}, ValueError, "there is no column 'name'; the columns are number, order"),
         (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is given twice"),

@@ -662,6 +662,7 @@ def _multipliers(multipliers: bool | Iterable[str], possible: tuple[str, ...]) -
     for name in [multipliers] if isinstance(multipliers, str) else _listed(multipliers, what):
         found = {p for p in possible if name in (p, p.partition("[")[0])}
         if not found and name != "r":
-            raise ValueError(f"there is no multiplier {name!r} here; they are {', '.join(possible)} (r: all of layers)")
+            known = ", ".join(possible)
+            raise ValueError(f"there is no multiplier {name!r} here; they are {known} (r: those of all layers)")
         names |= found
     return frozenset(names)

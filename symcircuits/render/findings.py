@@ -229,7 +229,7 @@ def _losses(found: Circuits) -> list[str]:
     after = ", ".join(nats(x) for x in losses.after)
     orders = f"orders 0 to {len(losses.after) - 1}" if len(losses.after) > 1 else "order 0"
     best = min(range(len(losses.after)), key=lambda k: losses.marginal[k])
-    most = f"those of {amount(best, 'head')} lower it most ({nats(losses.marginal[best], '+')})"
+    most = f"those of order {best} lower it most ({nats(losses.marginal[best], '+')})"
     said = most if losses.marginal[best] < -0.1 else "none of them lowers it by 0.1"
     seen = "" if found.model.architecture.causal else "; the model is not causal, so it sees the next token"
     return [

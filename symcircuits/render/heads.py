@@ -43,6 +43,8 @@ def causes_table(found: Causes) -> Titled:
     parts = [p for p in sorted(found.parts, key=lambda p: p.without) if p.without <= 0.9 * found.score]
     rows = [[p.text, f"{p.terms:,}", f"{p.without:.2f}", f"{p.without - found.score:+.2f}"] for p in parts]
     left = len(found.parts) - len(parts)
-    notes = [f"{amount(left, 'other part')} change it by less than a tenth"] if left else []
-    title = f"Why {found.head}: its {found.kind} score ({found.score:.2f}) without a part of its scores"
+    change = "changes" if left == 1 else "change"
+    notes = [f"{amount(left, 'other part')} {change} it by less than a tenth"] if left else []
+    score = f"{found.kind} score ({found.score:.2f} on the longest period)"
+    title = f"Why {found.head}: its {score} without a part of its scores"
     return Titled(title, ["without", "terms", "score", "change"], rows, [1, 2, 3], notes=notes)

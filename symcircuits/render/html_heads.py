@@ -164,7 +164,8 @@ def _shares(found: Explanation, parts: ScoreParts) -> Markup:
     attributes: list[dict[str, str]] = [{}] * len(rows)
     if parts.invisible_count:
         size = frobenius(np.where(parts.allowed, parts.invisible, 0))
-        name = f"of these not seen by softmax (constant along the keys to {number(parts.spread, 2)})"
+        within = f" to within {number(parts.spread, 2)}" if parts.spread else ""
+        name = f"of these not seen by softmax (constant along the keys{within})"
         rows.append([name, f"{parts.invisible_count:,}", "0", "0", number(size), "0"])
         attributes.append({"class_": "rest"})
     header = ["composition", "terms", "share of margin", "centred share", "norm", "centred norm"]

@@ -28,7 +28,7 @@ def certificate(found: Largest) -> list[str]:
     elif found.exact:
         said = [
             f"proved: {_these(shown)}; no other of the {amount(count, one)} is larger than "
-            f"{number(found.bound)} (rounding can change {number(found.rounding)})",
+            f"{number(found.bound)} (rounding can change this by {number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds",
         ]
     elif found.bound == float("inf") and not shown:
@@ -40,7 +40,7 @@ def certificate(found: Largest) -> list[str]:
         said = [
             f"not proved for all: the search ended at {told(found.reached)}. {_certain(found.certain, shown)}; "
             f"no unlisted term is larger than {number(found.bound)} (rounding can change "
-            f"{number(found.rounding)})",
+            f"this by {number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds, {found.open:,} left open",
         ]
     if found.together:

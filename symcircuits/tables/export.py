@@ -219,7 +219,8 @@ def _format(path: str | Path) -> str:
         raise OSError(f"cannot write {target}: it is not a regular file, so an export cannot be renamed to it")
     form = target.suffix.lstrip(".").lower()
     if form not in FORMATS:
-        raise ValueError(f"{target.name}: the file name must end in .{', .'.join(FORMATS)}")
+        *most, last = (f".{name}" for name in FORMATS)
+        raise ValueError(f"{target.name}: the file name must end in {', '.join(most)} or {last}")
     return form
 
 

@@ -133,7 +133,8 @@ def check_apart(output: str | os.PathLike[str], inputs: Iterable[str | os.PathLi
         folder = given if given.is_dir() else given.parent
         for file in (given, *_model_files(folder)):
             if file.is_file() and target.samefile(file):
-                raise OSError(f"cannot write {target}: it is {file}, which is read; choose another name")
+                this = "this file" if file == target else f"it is {file}, which"
+                raise OSError(f"cannot write {target}: {this} is read; choose another name")
 
 
 def _model_files(folder: Path) -> Iterator[Path]:
