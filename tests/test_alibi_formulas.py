@@ -78,3 +78,8 @@ def test_printed_derivations_are_checked_whole(form: str) -> None:
                 assert sc.check(claim.text, sc.attention_only((1, 1), positions="alibi")).right
                 wrong = claim.text.replace("+ alibi[L1H0]", "- alibi[L1H0]", 1)
                 assert not sc.check(wrong, sc.attention_only((1, 1), positions="alibi")).right
+
+
+def test_a_scaled_alibi_bias_names_the_scale() -> None:
+    found = sc.check("S[L1H0] = scale[L1H0] * (X1 @ W_QK[L1H0] @ X1.T + alibi[L1H0])", ARCH)
+    assert "alibi[L1H0] is multiplied by scale[L1H0], but it is added after scaling." in found.message

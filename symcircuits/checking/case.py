@@ -264,7 +264,7 @@ class Case:
             if letter.label != head.label:
                 return self._make(f"{text} is added to the scores of {letter.label}, not of {head}.", "wrong-head")
             if scales:
-                scale = " * ".join(scales)
+                scale = " * ".join(scale_text(s, self.as_read) for s in scales)
                 return self._make(f"{letter.text} is multiplied by {scale}, but it is added after scaling.", "scale")
             if n != 1:
                 return self._make(f"{text} occurs {n:,} times, not once.", "extra-terms")
