@@ -275,3 +275,23 @@ def test_check_judges_code(entry: dict[str, Any]) -> None:
     if not verdict.right:
         assert verdict.line == entry["wrong_line"]
         assert entry["mistake"] in (None, verdict.mistake)
+
+
+@pytest.mark.parametrize(
+    ("text", "convention", "mistake"),
+    [
+        ("np.einsum('qk,kd,de->qe', A[L0H1], X0, W_OV[L0H1].T) @ W_U.T", "row", None),
+        ("np.einsum('qk,kd,ed->qe', A[L0H1], X0, W_OV[L0H1])", "row", None),
+        ("np.einsum('qk,kd,de->qe', A[L0H1], X0, W_OV[L0H1])", "row", "transpose"),
+        ("torch.einsum('qk,kd,de->qe', A[L0H1], X0, OV[L0H1])", "transformerlens", None),
+        ("np.linalg.multi_dot([A[L0H1], X0, W_OV[L0H1].T, W_U.T])", "row", None),
+        ("X0 @ W_QK[L1H0] @ X0.T / math.sqrt(d_head)", "row", None),
+        ("logits = np.matmul(X0, W_U.T)", "row", "missing-terms"),
+    ],
+)
+def test_calls_of_libraries_may_hold_the_names_that_are_printed(
+    text: str, convention: str, mistake: str | None
+) -> None:
+    verdict = sc.check(text, sc.attention_only((2, 2)))
+    assert verdict.mistake == mistake
+    assert verdict.read[0].startswith("TransformerLens" if convention == "transformerlens" else "the row convention")

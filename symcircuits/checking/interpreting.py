@@ -30,7 +30,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
     faults: list[ReadError] = []
     known: Judged = {}
     theirs = text.code and bool(re.search(r"\bmodel\.W_|\bmodel\.blocks\b", text.document.source))
-    for reading in readings_of(convention, text.code, theirs):
+    for reading in readings_of(convention, text.code and not text.strict, theirs):
         if reading.columns and (text.strict or (text.code and reading.weights == "transformerlens")):
             continue  # in code whose weights act on rows, a token is a row
         if not text.written and reading.weights != ("transformerlens" if convention == "transformerlens" else "paper"):

@@ -40,6 +40,7 @@ _CODE: Final = re.compile(
 _LOOP: Final = re.compile(
     r"\bsum\(.*\bfor\s+\w+(?:\s*,\s*\w+)*\s+in\b|^[ \t]*for \w+(?:, *\w+)* in [^\n]*:[ \t]*$", re.MULTILINE
 )
+_CALLED: Final = re.compile(r"\b(?:torch|np|numpy|jnp|einops|math)\.\w[\w.]*\(")  # code whatever names are in it
 _PRINTED: Final = re.compile(r"\[[LlMm]\d|\bX_?0\b|\^|⊗|\(x\)|^[ \t]*(?:logits|stream|T|[SX])\b", re.MULTILINE)
 
 
@@ -87,12 +88,16 @@ def read_text(formula: Any, notation: Notation, architecture: Architecture) -> R
     if code and (found := _read_code(formula)) is not None:
         return found
     document, rows = read_document(formula, own)
-    strict = any(
+    return ReadText(document, rows, code, _as_printed(document))
+
+
+def _as_printed(document: Document) -> bool:
+    """Whether names and labels are those that are printed here."""
+    return any(
         isinstance(n, Name) and (n.text == "X0" or any(s.kind == "index" and _is_label(s.parts) for s in n.scripts))
         for line in document.lines for e in line.equations for side in e.sides if side is not None
         for n in nodes(side)
     )  # fmt: skip
-    return ReadText(document, rows, code, strict)
 
 
 def _read_code(text: str) -> ReadText | None:
@@ -104,7 +109,7 @@ def _read_code(text: str) -> ReadText | None:
     for number, line in enumerate(re.compile(r"[^\n]*\n?").finditer(text), 1):
         if line[0].strip() and not line[0].lstrip().startswith("#"):
             rows.add(line.start(), number)
-    return ReadText(document, rows, True, False)
+    return ReadText(document, rows, True, _as_printed(document))
 
 
 def is_code(text: str) -> bool:
@@ -112,10 +117,13 @@ def is_code(text: str) -> bool:
 
     >>> is_code("virtual = model.W_E @ model.W_U"), is_code("W_E^T W_Q^T W_K W_E"), is_code("logits = X0 W_U.T")
     (True, False, False)
+    >>> is_code("logits = np.matmul(X0, W_U.T)")
+    True
     """
     if "\\" in text:
         return False
-    return bool(_LOOP.search(text)) or (not _PRINTED.search(text) and bool(_CODE.search(text)))
+    called = bool(_CALLED.search(text)) and not re.search(r"[\^⊗]", text)
+    return called or bool(_LOOP.search(text)) or (not _PRINTED.search(text) and bool(_CODE.search(text)))
 
 
 def _is_label(parts: tuple[str, ...]) -> bool:
