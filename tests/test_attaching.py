@@ -89,7 +89,7 @@ def test_a_row_of_a_batch_is_chosen(model: sc.Model) -> None:
     probe, tokens = row(model.d_model), [[1, 2, 3], [4, 5, 6]]
     steer = sc.source("steer", probe, 2, of="added")
     found = explain(model, tokens, sc.readout(probe, layer=1), steer, by=sc.logit(position=0, row=1))
-    assert "stream + heads + b_O + MLP + added sources" in found.text()
+    assert "stream + heads + b_O + added sources" in found.text()
     assert found.value == pytest.approx(model.run(tokens).streams[1][1, 0] @ probe)
     assert "at position 0 of row 1" in found.text()
     assert "readout" in found.html()
@@ -108,7 +108,7 @@ def test_a_model_without_unembedding_has_readouts() -> None:
     [
         ([], None, "there is no readout 'probe'"),
         ([sc.readout(np.ones(3))], None, "must have shape"),
-        ([sc.readout(np.ones(16))], sc.logit(1), "direction 1 does not exist: there are 1"),
+        ([sc.readout(np.ones(16))], sc.logit(1), "direction 1 does not exist: there is 1"),
         ([sc.readout(np.ones((2, 16)))], sc.logit(1, against=1), "choose two directions"),
         ([sc.source("part", np.ones((3, 16)), 1)], None, r"\[3\], but the tokens are \[4\]"),
     ],

@@ -72,10 +72,14 @@ def parts_named(run: Run) -> str:
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
     >>> parts_named(random_model(attention_only((1,))).run([1]))
-    'heads + b_O + MLP'
+    'heads'
     """
-    added = any(part.of == "added" for part in run.model.architecture.parts)
-    return "heads + b_O + MLP" + (" + added sources" if added else "")
+    architecture = run.model.architecture
+    there = {
+        "b_O": any(bias.startswith("b_O") for bias in architecture.biases), "MLP": bool(architecture.mlps),
+        "added sources": any(part.of == "added" for part in architecture.parts),
+    }  # fmt: skip
+    return " + ".join(["heads", *(name for name in there if there[name])])
 
 
 def worst_closure(closures: tuple[Closure, ...]) -> Closure | None:
