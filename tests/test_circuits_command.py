@@ -282,7 +282,7 @@ def test_the_command(cli: Cli) -> None:
         (["--draws", "0"], "must be a whole number, 1 or more, not '0'"),
         (["--threshold", "0"], "must be a weight, above 0 and up to 1, not '0'"),
         (["--threshold", "nan"], "must be a weight, above 0 and up to 1, not 'nan'"),
-        (["--first", "32"], "first 32 does not exist: there are 32, counted from 0"),
+        (["--first", "32"], "the first token 32 does not exist: there are 32, counted from 0"),
         (["--length", "33"], "length must be 2 to 32 tokens, not 33"),
     ],
 )

@@ -605,7 +605,7 @@ OTHER = [
     (["largest", BIAS, "--tokens", "1,2", "--key", "1.0"], "--key: must be a whole number, not '1.0'"),
     (["explain", BIAS, "--tokens", "1,2", "--token", "11"], "token 11 does not exist: there are 11"),
     (["explain", BIAS, "--tokens", "1,2", "--token", "-1"], "token -1 does not exist"),
-    (["explain", BIAS, "--tokens", "1,2", "--row", "1"], "row 1 does not exist: there are 1"),
+    (["explain", BIAS, "--tokens", "1,2", "--row", "1"], "row 1 does not exist: there is 1"),
     (["explain", BIAS, "--tokens", "1,2", "--top", "-1"], "--top: must be a whole number, 0 or more, not '-1'"),
     (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "--max-terms: must be a whole number"),
     (["explain", BIAS, "--tokens", "1,2", "--queries", ""], "--queries is empty"),

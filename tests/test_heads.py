@@ -291,7 +291,7 @@ def test_small_models_have_what_scores_their_prompts_allow(n_context: int, d_voc
 
 def test_what_cannot_be_drawn_is_refused() -> None:
     for given, says in (
-        ({"first": 32}, "first 32 does not exist"),
+        ({"first": 32}, "the first token 32 does not exist"),
         ({"count": 0}, "count must be a number of prompts, 1 or more, not 0"),
         ({"length": 33}, "length must be 2 to 32 tokens, not 33"),
         ({"length": 1}, "length must be 2 to 32 tokens, not 1"),

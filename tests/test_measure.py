@@ -252,7 +252,7 @@ def test_what_does_not_exist_is_refused_by_every_method() -> None:
         ("logits", sc.logit(2, against=2), "the difference of the logit of token 2 with itself is 0; choose two"),
         ("logits", sc.logit(0, position=3), "position 3 does not exist: there are 3"),
         ("logits", sc.logit(0, position=-4), "position -4 does not exist"),
-        ("logits", sc.logit(0, row=1), "row 1 does not exist: there are 1"),
+        ("logits", sc.logit(0, row=1), "row 1 does not exist: there is 1"),
         ("readout:probe", sc.logit(3), "direction 3 does not exist: there are 3"),
         ("readout:probe", sc.logit(0, against=3), "the direction against 3 does not exist"),
         ("readout:probe", sc.logit(1, against=1), "the difference of direction 1 with itself is 0"),

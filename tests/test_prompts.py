@@ -82,7 +82,7 @@ BAD = [
     ('{"tokens": [1], "target": true}', "target must be a whole number, not True"),
     ('{"tokens": [1], "against": 2}', "against is the second token of a difference"),
     ('{"tokens": [1], "target": 2, "against": 2}', "the logit of token 2 with itself is 0"),
-    ('{"tokens": [1], "position": 1}', "position 1 does not exist: there are 1"),
+    ('{"tokens": [1], "position": 1}', "position 1 does not exist: there is 1"),
     ('{"text": "a"}', "this prompt is a text, but no tokenizer is given"),
     (b"\xff1,2", "this line is not UTF-8: invalid start byte at byte 0"),
 ]

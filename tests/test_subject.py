@@ -143,7 +143,7 @@ def test_the_chosen_logit_is_filled_in_and_can_be_given_again() -> None:
         (RUN, sc.score_entry(2, 1), ValueError, "not sc.score_entry(query, key)"),
         (RUN, 3, TypeError, "by must be sc.logit(token, against=..., position=..., row=...), not 3"),
         (RUN, "norm", TypeError, "not 'norm'"),
-        (RUN, sc.logit(row=1), ValueError, "row 1 does not exist: there are 1, counted from 0"),
+        (RUN, sc.logit(row=1), ValueError, "row 1 does not exist: there is 1, counted from 0"),
         (STREAM, sc.logit(1), ValueError, "these are values of the stream, so there is no logit of a token to look at"),
         (STREAM, sc.logit(against="second"), ValueError, "these are values of the stream, so there is no logit"),
         (STREAM, sc.logit(position=4), ValueError, "position 4 does not exist: there are 4, counted from 0"),

@@ -93,7 +93,7 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
     >>> {period: tokens.shape for period, tokens in found.repeated.items()}, found.control.shape
     ({6: (5, 19), 4: (5, 13), 3: (5, 10)}, (5, 20))
     """
-    first = place("first", first, model.d_vocab, negative=False)
+    first = place("the first token", first, model.d_vocab, negative=False)
     count = whole("count", count)
     if count < 1:
         raise ValueError(f"count must be a number of prompts, 1 or more, not {count}")

@@ -276,7 +276,9 @@ def place(name: str, value: Any, size: int, negative: bool = True) -> int:
     """
     number = whole(name, value)
     if not (-size if negative else 0) <= number < size:
-        raise ValueError(f"{name} {shown(value)} does not exist: there are {size}, counted from 0")
+        raise ValueError(
+            f"{name} {shown(value)} does not exist: there {'is' if size == 1 else 'are'} {size}, counted from 0"
+        )
     return number % size
 
 
