@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import everything
+from made import everything
 
 from symcircuits.derivation import book
 from symcircuits.derivation.claims import Claim, Draft

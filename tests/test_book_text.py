@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from results import everything
+from made import everything
 from test_recheck import ROOT, recheck
 
 from symcircuits.core.version import DATE, VERSION

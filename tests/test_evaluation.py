@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, reject
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -119,11 +119,13 @@ def runs(draw: st.DrawFn, max_terms: int = 300) -> tuple[Expansion, Run]:
     n, batch = draw(st.integers(1, 5)), draw(st.sampled_from([(), (1,), (3,)]))
     tokens = np.random.default_rng(draw(st.integers(0, 99))).integers(0, sizes["d_vocab"], (*batch, n))
     try:
-        return expand(arch, target), model.run(tokens, draw(st.sampled_from([np.float64, np.float64, np.float32])))
+        run = model.run(tokens, draw(st.sampled_from([np.float64, np.float64, np.float32])))
     except ValueError as fault:  # without softmax numbers grow with every layer
-        if "leave the range of float32" in str(fault):
+        if not arch.softmax and "leave the range of float" in str(fault):
             reject()
         raise
+    assume(max(float(np.abs(stream).max(initial=0)) for stream in run.streams) < 1e100)  # what cancels grows as fast
+    return expand(arch, target), run
 
 
 # ---------------------------------------------------------------------------------------------- single values

@@ -161,7 +161,10 @@ def test_without_everything_a_query_looks_everywhere_alike() -> None:
         (sc.scores(sc.attention_only((2, 2)), "L1H1")[0], "is not a term of scores:L1H0"),
         (sc.scores(sc.attention_only((2, 2)), "L1H1"), "nor a selection of scores:L1H0"),
         (7, "7 is neither a composition type, a term nor a selection"),
-        (sc.scores(sc.attention_only((2, 2), biases=True), "L1H0"), "this selection is of .*biases.*, but the run is"),
+        (
+            sc.scores(sc.attention_only((2, 2), biases=True), "L1H0"),
+            "this selection is of .*biases.*, but the model of the run is",
+        ),
     ],
 )
 def test_what_is_no_part_of_the_scores_is_refused(what: Any, message: str) -> None:

@@ -162,9 +162,9 @@ def test_what_steps_make_of_a_byte(step: Any, factor: int) -> None:
     ("said", "message"),
     [
         ([], "it is not a JSON object"),
-        ({"normalizer": {"type": "Novel"}}, "its step 'Novel' is not known here"),
-        ({"normalizer": {"pattern": {"String": "a"}, "content": "aa"}}, "its step 'None' is not known"),
-        ({"decoder": steps({"type": []}, of="decoders")}, r"its step '\[\]' is not known"),
+        ({"normalizer": {"type": "Novel"}}, "its step 'Novel' is unknown"),
+        ({"normalizer": {"pattern": {"String": "a"}, "content": "aa"}}, "its step 'None' is unknown"),
+        ({"decoder": steps({"type": []}, of="decoders")}, r"its step '\[\]' is unknown"),
         ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "?"}}, "is not base64"),
         ({"normalizer": steps(*[replace("a", "a" * 1000)] * 3), "added_tokens": [{"content": "aaa"}]},
          "it may make 1,000,000,000 bytes of each byte of its added tokens, which is too much"),

@@ -66,6 +66,7 @@ from symcircuits.derivation.specials import (
     SquaredNorm,
     Trace,
     Vectorised,
+    Zero,
 )
 from symcircuits.derivation.symbols_used import symbols_used
 from symcircuits.derivation.values import Instance
@@ -121,6 +122,7 @@ SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
         ),
     ),
     Inverse: ("matrix", (Inverse(T),)),
+    Zero: ("matrix", (Zero(),)),
     Rebased: ("matrix", (Rebased("logits", T),)),
     AtTokens: ("matrix", (AtTokens("logits", T),)),
     Changed: ("matrix", (Changed("logits", "c", (("W_E", T),)),)),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from results import everything
+from made import everything
 from test_render import CASES, compiled, derived
 
 import symcircuits as sc

@@ -9,7 +9,7 @@ import pytest
 from conftest import find_tool
 from hypothesis import given
 from hypothesis import strategies as st
-from results import made
+from made import made
 from strategies import architectures, examples
 from test_cli import Cli, cli, refused
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from results import made
+from made import made
 
 import symcircuits as sc
 

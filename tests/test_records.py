@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made import made
 from plain import featured_models
-from results import made
 from test_tensors import runs
 
 import symcircuits as sc

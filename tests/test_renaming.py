@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import made
+from made import made
 from test_cli import Cli, cli, refused
 from test_paper import compiled
 
@@ -154,7 +154,7 @@ def test_the_command_line(cli: Cli) -> None:
 def test_a_name_too_long_for_the_paper_is_refused_in_words() -> None:
     found = SHOWN["logits"]().written("row", {"W_OV": "KfrxsKIhDrgYcsaNQafA"})
     said = (
-        r"is about \d+ pt wider than a text of 234.87 pt: give W_OV a shorter name than 'KfrxsKIhDrgYcsaNQafA', or take"
+        r"is about \d+ pt wider than a text of 234.87 pt: give W_OV a shorter name than 'KfrxsKIhDrgYcsaNQafA', or use"
     )
     with pytest.raises(ValueError, match=said):
         found.paper("two-column")

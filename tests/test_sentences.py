@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made import made
 from plain import slope
-from results import made
 
 import symcircuits as sc
 from symcircuits.checking.check import check
