@@ -558,7 +558,7 @@ def models(folder: Path) -> dict[str, tuple[str, str]]:
         "missing": (str(folder / "missing"), "there is no such file or folder"),
         "nothing": ("", "MODEL is empty"),
         "empty": (str(folder / "empty"), "there is no model.safetensors or model.npz in this folder"),
-        "text": (str(folder / "text.txt"), "config.json"),
+        "text": (str(folder / "text.txt"), "weights are read from a file that ends in .safetensors"),
         "cut": (str(folder / "cut"), "cut off"),
         "contradicts": (str(folder / "contradicts"), "17"),
         "not built": (

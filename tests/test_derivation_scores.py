@@ -134,7 +134,7 @@ def test_a_page_with_rotations_says_what_they_are() -> None:
     assert "W_QK[" not in said
     assert "only in the patterns" not in said
     assert "rotary positions" in derivation.statement
-    assert r"R_{j-i}^{\mathrm{L1H0}}" in derivation.latex()
+    assert r"R_{j-i}^{\labelled{L1H0}{h_{2}}}" in derivation.latex()
     assert "ALiBi only in the patterns" in flat(sc.derive(sc.attention_only((1,), "alibi")))
 
 
@@ -165,7 +165,8 @@ def test_the_alibi_term_stands_in_every_step_and_is_counted_in_none(form: str) -
     assert "-- not a path term + alibi[L1H0]" in said
     assert "the scores, except for the ALiBi bias, are bilinear" in said
     assert "plus the ALiBi bias, which is not a path term" in derivation.statement
-    assert r"{\mathrm{alibi}^{\mathrm{L1H0}}} \quad\text{not a path term}" in derivation.latex()
+    label = r"\labelled{L1H0}{h_{2}}" if form == "generic" else r"\mathrm{L1H0}"
+    assert rf"{{\mathrm{{alibi}}^{{{label}}}}} \quad\text{{not a path term}}" in derivation.latex()
 
 
 @pytest.mark.parametrize("wrong", ["missing", "twice", "of another head"])

@@ -13,7 +13,8 @@ __all__ = ["bounds_of", "parts_of", "plain", "split_transposes"]
 _FACES: Final = re.compile(r"\\(?:mathrm|mathbf|mathcal|mathsf|mathit|mathbb|mathtt|boldsymbol|bm|operatorname|textrm"
                            r"|textbf|textit|texttt|textsf|text|rm|bf|it|sf|tt|cal)(?![A-Za-z])\*?")  # fmt: skip
 _SPACES: Final = re.compile(r"\\[,;:!>]|\\quad|\\qquad|~|\\ ")
-_WORDS: Final = (
+_WORDS: Final = (  # first the label beside what a page prints for it, as in \labelled{L1H0}{h_{2}}
+    (re.compile(r"\\labelled\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}"), r"\1"),
     (re.compile(r"\\(?:to|rightarrow|mapsto|longrightarrow)(?![A-Za-z])|→"), "->"),
     (re.compile(r"\\lfloor\s*(.*?)/(.*?)\s*\\rfloor"), r"\1//\2"),
     (re.compile(r"\\lfloor\s*\\frac\s*\{(.*?)\}\s*\{(.*?)\}\s*\\rfloor"), r"\1//\2"),
@@ -49,6 +50,8 @@ def plain(text: str) -> str:
 
     >>> plain(r"\\lfloor h/2 \\rfloor"), plain(r"h_1 \\to h_2"), plain(r"h \\bmod 2"), plain(r"\\text{eff}")
     ('h//2', 'h_1->h_2', 'h%2', 'eff')
+    >>> plain(r"\\labelled{L1H0}{h_{2}}"), plain(r"\\labelled{QL1H0}{\\mathrm{Q}h_{2}}")
+    ('L1H0', 'QL1H0')
     """
     if "\\" in text or not text.isalnum():
         for pattern, word in _WORDS:
