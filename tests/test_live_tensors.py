@@ -312,10 +312,11 @@ def test_what_is_cached_otherwise_is_refused(torch: Any, data: Path) -> None:
         with pytest.raises(ValueError, match=f"the cache lacks {name}: run the model with run_with_cache"):
             sc.from_cache(live, {k: v for k, v in cache.items() if k != name}, tokens)
     with pytest.raises(
-        ValueError, match=r"A_L0H0 has shape \[2, 9, 9\]; expected \[1, 9, 9\] or \[9, 9\] \(A_L0H0 is made of blocks.0"
+        ValueError,
+        match=r"A_L0H0 has shape \[2, 9, 9\]; expected \[1, 9, 9\] or \[9, 9\] \(A_L0H0 is made from blocks.0",
     ):
         sc.from_cache(live, cache, tokens[:1])
-    with pytest.raises(ValueError, match=r"the others hold float64.* \(A_L0H0 is made of blocks.0.attn.hook_p"):
+    with pytest.raises(ValueError, match=r"the others hold float64.* \(A_L0H0 is made from blocks.0.attn.hook_p"):
         sc.from_cache(live, {k: v.float() if "pattern" in k else v for k, v in cache.items()}, tokens)
     foreign = SimpleNamespace(cfg=live.cfg, state_dict=lambda: {f"model.{k}": v for k, v in live.state_dict().items()})
     with pytest.raises(ValueError, match="unknown layout of weights"):
