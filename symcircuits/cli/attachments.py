@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from symcircuits.cli.numbers import numbers
 from symcircuits.core.text import amount
-from symcircuits.work.files import user_path
+from symcircuits.work.files import is_there, user_path
 
 if TYPE_CHECKING:
     from symcircuits.model import Attachment
@@ -79,7 +79,7 @@ def attached_files(options: argparse.Namespace) -> list[str]:
 
 def _array_of(option: str, text: str, path: str) -> Any:
     """The array in the file that an option names; if there is no file, the error says how the option was read."""
-    if user_path(path).exists():
+    if is_there(user_path(path)):
         return read_array(path)
     read = "" if path == text else f" (of {option} {text!r}: FILE is the part after the first = and before @LAYER)"
     raise ValueError(f"{option}: there is no file {path!r}{read}")

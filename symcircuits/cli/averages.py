@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.prompt import beside, workers_of
-from symcircuits.work.files import user_path
+from symcircuits.work.files import is_there, user_path
 
 if TYPE_CHECKING:
     from symcircuits.explanation.many import Averages
@@ -63,7 +63,7 @@ def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:
     from symcircuits.explanation.tokenizers import is_tokenizer_file, read_tokenizer, tokenizer_labels
 
     labels, tokenizer = options.labels, options.tokenizer
-    if labels is not None and not user_path(labels).exists():
+    if labels is not None and not is_there(user_path(labels)):
         raise ValueError(f"--labels {labels}: there is no such file")
     asked = tokenizer is not None or (labels is not None and is_tokenizer_file(labels))
     if asked:

@@ -24,7 +24,7 @@ from symcircuits.explanation.labels import printable
 from symcircuits.model import Model
 from symcircuits.model.tokens import read_tokens
 from symcircuits.values.measure import check_two
-from symcircuits.work.files import reading, user_path
+from symcircuits.work.files import is_there, reading, user_path
 
 __all__ = ["LONGEST_LINE", "BadPrompt", "Prompt", "Prompts"]
 
@@ -162,7 +162,7 @@ class Prompts:
 
 
 def _check_there(path: Path) -> None:
-    if not path.exists():
+    if not is_there(path):
         raise FileNotFoundError(f"{path}: prompts file not found")
     if path.is_dir():
         raise IsADirectoryError(f"{path}: this is a folder, not a file of prompts")

@@ -21,7 +21,7 @@ from symcircuits.explanation.labels import Labels, printable, read_label_file, r
 from symcircuits.explanation.tokenizer_growth import Growth, growth_of
 from symcircuits.loaders.strictjson import strict_json
 from symcircuits.model import Model
-from symcircuits.work.files import check_input, read_input, reading, user_path
+from symcircuits.work.files import check_input, is_there, read_input, reading, user_path
 
 __all__ = ["any_labels", "encoder", "is_tokenizer_file", "read_tokenizer", "tokenizer_labels", "vocabulary_labels"]
 
@@ -191,7 +191,7 @@ def any_labels(labels: Any, n: int, model: Model) -> Labels:
     if isinstance(labels, Labels):
         return labels
     if isinstance(labels, (str, os.PathLike)):
-        if not user_path(labels).exists():
+        if not is_there(user_path(labels)):
             raise ValueError(f"labels must be {_WORDS}; there is no file {printable(str(labels))}")
         if is_tokenizer_file(labels):
             return tokenizer_labels(labels, model)

@@ -13,6 +13,7 @@ from typing import Any
 from symcircuits.loaders import load
 from symcircuits.loaders.files import files_of, model_place, stamp_of
 from symcircuits.model import Model, Run
+from symcircuits.work.files import is_there
 
 __all__ = ["ModelFile", "RunFile", "code", "digests_of"]
 
@@ -109,7 +110,7 @@ def code() -> str:
 @lru_cache(maxsize=2)
 def _read(path: str, digest: str) -> Model:
     place = Path(path)
-    if not place.exists():
+    if not is_there(place):
         raise OSError(f"{place}: a worker does not find this model; it must lie at the same place for every worker")
     if _digest(place) != digest:
         raise OSError(f"{place}: the file has changed since the work started")
