@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Said", "answer", "compiled"]
+__all__ = ["Said", "answer", "compiled", "in_short"]
 
 _MOST = 600  # characters of what is wrong
 
@@ -49,8 +49,13 @@ def answer(command: Sequence[str], folder: Path, seconds: float) -> Said:
                 raise
             process.communicate()
             return Said("", f"it takes more than {seconds:g} seconds", late=True)
-    said = " ".join((errors if errors.strip() else output).split())[:_MOST]
+    said = in_short(errors if errors.strip() else output)
     return Said(output, "" if process.returncode == 0 else said or f"{command[0]} ended with {process.returncode}")
+
+
+def in_short(fault: str) -> str:
+    """What is wrong, on one line that is not too long."""
+    return " ".join(fault.split())[:_MOST]
 
 
 def _end(process: subprocess.Popen[str]) -> None:

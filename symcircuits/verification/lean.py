@@ -21,8 +21,16 @@ from symcircuits.core.text import amount
 from symcircuits.derivation.derive import Derivation, derive
 from symcircuits.derivation.printing.lean import derivation_lean, lean_coverage
 from symcircuits.derivation.printing.lean_reader import misstated
-from symcircuits.verification.compilers import Said, answer, compiled
-from symcircuits.verification.proofs import MAX_PROVED, claim_at, details_of, what_is_proved, what_is_wrong
+from symcircuits.verification.compilers import Said, answer, compiled, in_short
+from symcircuits.verification.proofs import (
+    MAX_PROVED,
+    claim_at,
+    details_of,
+    not_run,
+    refused,
+    what_is_proved,
+    what_is_wrong,
+)
 from symcircuits.verification.result import Check
 
 __all__ = ["PROVED_BY_LEAN", "LeanCompiler", "check_lean"]
@@ -30,7 +38,6 @@ __all__ = ["PROVED_BY_LEAN", "LeanCompiler", "check_lean"]
 PROVED_BY_LEAN: Final = "proved by Lean"
 _AXIOMS = {"propext", "Classical.choice", "Quot.sound"}  # those of Lean itself, on which most of Mathlib stands
 _OLDEST = (4, 12)  # what the file is written for
-_MOST = 600  # characters of an error
 _SECONDS = 600.0  # for one file, of which importing Mathlib takes some
 _INSTALL = "install it with elan, and run this in the folder of a Lake project that requires Mathlib"
 _ASSUMES = re.compile(r"'(?:\w+\.)*(step\w+)' (?:does not depend on any axioms|depends on axioms:\s*\[([^\]]*)\])")
@@ -76,7 +83,7 @@ class LeanCompiler:
         errors = [message for message in messages if re.match(r".*?\.lean:\d+:\d+: error", message)]
         if not said.fault or not errors:
             return said
-        return said._replace(fault=" ".join(errors[0].replace(f"{self.scratch}/", "").split())[:_MOST])
+        return said._replace(fault=in_short(errors[0].replace(f"{self.scratch}/", "")))
 
 
 def check_lean(
@@ -112,7 +119,7 @@ def _asked(compiler: LeanCompiler, target: str, derivation: Derivation, seconds:
     found, text = lean_coverage(derivation), derivation_lean(derivation)
     details = details_of(found) | {"lean": compiler.version()}
     if wrong := misstated(derivation, text):
-        return _refused(target, what_is_wrong(wrong, "Lean"), details, len(wrong))
+        return refused(PROVED_BY_LEAN, target, what_is_wrong(wrong, "Lean"), details, len(wrong))
     if not found.lemmas:
         return _not_run(target, "no claim has a theorem", **details)
     said = compiler.compile("Derivation.lean", text, seconds)
@@ -120,7 +127,7 @@ def _asked(compiler: LeanCompiler, target: str, derivation: Derivation, seconds:
         return _not_run(target, f"Lean has not ended after {seconds:g} seconds", **details)
     if said.fault:
         line = int(at[1]) if (at := re.search(r":(\d+):\d+: error", said.fault)) else 0
-        return _refused(target, f"{claim_at(text, line)}not proved: {said.fault}", details)
+        return refused(PROVED_BY_LEAN, target, f"{claim_at(text, line)}not proved: {said.fault}", details)
     assumed = {name: set(re.findall(r"[\w.]+", axioms)) for name, axioms in _ASSUMES.findall(said.output)}
     clean = [name for name in found.lemmas if name in assumed and assumed[name] <= _AXIOMS]
     if len(clean) < len(found.lemmas):
@@ -128,14 +135,10 @@ def _asked(compiler: LeanCompiler, target: str, derivation: Derivation, seconds:
         why = (
             f"Lean says of {len(clean)} of {amount(len(found.lemmas), 'theorem')} that they assume only its own axioms"
         )
-        return _refused(target, why + (f"; others assume {', '.join(more)}" if more else ""), details)
+        return refused(PROVED_BY_LEAN, target, why + (f"; others assume {', '.join(more)}" if more else ""), details)
     what = what_is_proved(found, details, f"Lean {details['lean']}")
     return Check(PROVED_BY_LEAN, target, True, error=0, bound=0, what=what, details=details)
 
 
 def _not_run(target: str, why: str, **details: Any) -> Check:
-    return Check(PROVED_BY_LEAN, target, None, error=None, bound=None, what=f"not compiled: {why}", details=details)
-
-
-def _refused(target: str, why: str, details: dict[str, Any], error: int = 1) -> Check:
-    return Check(PROVED_BY_LEAN, target, False, error=error, bound=0, what=why, details=details)
+    return not_run(PROVED_BY_LEAN, target, f"not compiled: {why}", **details)

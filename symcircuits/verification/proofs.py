@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +25,8 @@ from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler
 from symcircuits.verification.result import Check
 
 __all__ = [
-    "MAX_PROVED", "PROVED", "check_proved", "claim_at", "details_of", "prove_together", "what_is_proved",
-    "what_is_wrong",
+    "MAX_PROVED", "PROVED", "check_proved", "claim_at", "details_of", "not_run", "prove_together", "refused",
+    "what_is_proved", "what_is_wrong",
 ]  # fmt: skip
 
 PROVED: Final = "proved"
@@ -85,9 +86,10 @@ def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], se
         return [_not_run(name, f"this Coq does not compile the tactic of the claims: {fault}") for name in derivations]
     rows: dict[str, Check] = {}
     parts: dict[str, str] = {}
+    version = compiler.version()
     for name, derivation in derivations.items():
         found, text = coverage(derivation), module(derivation)
-        details = details_of(found) | {"coq": compiler.version()}
+        details = details_of(found) | {"coq": version}
         if wrong := misstated(derivation, text):
             rows[name] = _refused(name, what_is_wrong(wrong, "Coq"), details, len(wrong))
         elif not found.lemmas:
@@ -114,12 +116,17 @@ def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], se
     return [rows[name] for name in derivations]
 
 
-def _not_run(target: str, why: str, **details: Any) -> Check:
-    return Check(PROVED, target, None, error=None, bound=None, what=why, details=details)
+def not_run(row: str, target: str, why: str, **details: Any) -> Check:
+    """The row of a target that a prover was not given, or did not answer."""
+    return Check(row, target, None, error=None, bound=None, what=why, details=details)
 
 
-def _refused(target: str, why: str, details: dict[str, Any], error: int = 1) -> Check:
-    return Check(PROVED, target, False, error=error, bound=0, what=why, details=details)
+def refused(row: str, target: str, why: str, details: dict[str, Any], error: int = 1) -> Check:
+    """The row of a target that a prover refused, or whose file states something else."""
+    return Check(row, target, False, error=error, bound=0, what=why, details=details)
+
+
+_not_run, _refused = partial(not_run, PROVED), partial(refused, PROVED)
 
 
 def _proved(target: str, form: str, found: Coverage, details: dict[str, Any]) -> Check:

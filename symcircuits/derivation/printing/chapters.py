@@ -19,7 +19,7 @@ from symcircuits.derivation.printing.citations import Citations, Place, repeats_
 from symcircuits.derivation.printing.conventions import LABELS, START, consequence, fixed, notation_clauses
 from symcircuits.derivation.printing.displays import step_display
 from symcircuits.derivation.printing.introduction import introduction
-from symcircuits.derivation.printing.numbering import numbered, numbering
+from symcircuits.derivation.printing.numbering import MACRO, numbered, numbering
 from symcircuits.derivation.printing.prose import prose
 from symcircuits.derivation.printing.proved import proved_sentence
 from symcircuits.derivation.printing.words import given_words, model_sentence, section, statement
@@ -38,7 +38,7 @@ _HEAD = r"""\documentclass[10pt]{article}
 \newcounter{step}[subsection]
 \renewcommand{\thestep}{\thesubsection.\arabic{step}}
 \renewcommand{\theHstep}{\thesubsection.\arabic{step}}
-\newcommand{\labelled}[2]{#2}
+%(macro)s
 \newcommand{\result}{\textbf{Theorem~\thesubsection.} }
 \newcommand{\named}[1]{\par\smallskip\noindent\textit{#1.} }
 \newcommand{\nextstep}[2]{\refstepcounter{step}\label{#1}\textbf{\thestep} (\textit{#2}). }
@@ -66,7 +66,13 @@ class Part:
 
 def book_latex(title: str, chapters: Mapping[str, Sequence[Part]], date: str = "") -> str:
     """Derivations as one document, chapter by chapter, with an introduction, bookmarks and references between them."""
-    head = _HEAD % {"title": prose(title), "author": AUTHOR, "version": VERSION, "date": date or r"\today"}
+    head = _HEAD % {
+        "macro": MACRO,
+        "title": prose(title),
+        "author": AUTHOR,
+        "version": VERSION,
+        "date": date or r"\today",
+    }
     every = [part for parts in chapters.values() for part in parts]
     blocks = [head]
     if every:
